@@ -416,9 +416,13 @@ class ConfigReader {
         if (setting->name == node.name) nearest = nearest_key = setting->key;
     }
     errors_.faulty_.insert(nearest_key);  // whoever misses its value knows why
-    add_error(
-        node.key_begin, fmt::format("unknown key \"{}\"{}", node.name, in_section(section)),
-        [&] { return key_underline(node) + did_you_mean(is_document() ? nearest : nearest_key); });
+    const bool is_at_top = !nearest.empty() && nearest_key == node.name;
+    add_error(node.key_begin, fmt::format("unknown key \"{}\"{}", node.name, in_section(section)),
+              [&] {
+                return key_underline(node) +
+                       (is_at_top ? fmt::format("  \"{}\" stands in no section\n", nearest_key)
+                                  : did_you_mean(is_document() ? nearest : nearest_key));
+              });
   }
 
   void read_setting(const Setting& setting, const JsonNode& node, Duration& value) {

@@ -18,8 +18,7 @@ struct Line {
   nlohmann::json value;
 };
 
-std::vector<Line> read_lines(const std::filesystem::path& path) {
-  const std::string text = read_file(path);
+std::vector<Line> read_lines(const std::filesystem::path& path, const std::string& text) {
   std::vector<Line> lines;
   std::size_t begin = 0;
   for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
@@ -35,7 +34,8 @@ std::vector<Line> read_lines(const std::filesystem::path& path) {
     } else if (end + 1 < text.size()) {
       throw Error(ExitCode::kBadData,
                   fmt::format("{}:{}: not a JSON object with a step and an event", path.string(),
-                              lines.size() + 1));
+                              lines.size() + 1),
+                  "was the file edited? remove this line, and keep the others");
     }
   }
   return lines;
@@ -62,7 +62,7 @@ void MetricsLog::truncate_after(std::int64_t step, std::int64_t evaluated) {
 
 void MetricsLog::truncate(const std::function<bool(const nlohmann::json&)>& is_late) {
   std::size_t size = 0;
-  for (const Line& line : read_lines(path_)) {
+  for (const Line& line : read_lines(path_, read_file(path_))) {
     if (is_late(line.value)) break;
     size = line.end;
   }
@@ -79,9 +79,15 @@ void MetricsLog::write(MetricEvent event, std::int64_t step, const nlohmann::ord
   write_all(file_, std::as_bytes(std::span(text)), path_);
 }
 
-std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path) {
+std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path, bool* is_torn) {
+  const std::string text = read_file(path);
   std::vector<nlohmann::json> values;
-  for (Line& line : read_lines(path)) values.push_back(std::move(line.value));
+  std::size_t end = 0;
+  for (Line& line : read_lines(path, text)) {
+    values.push_back(std::move(line.value));
+    end = line.end;
+  }
+  if (is_torn != nullptr) *is_torn = end < text.size();
   return values;
 }
 

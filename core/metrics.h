@@ -39,6 +39,8 @@ class MetricsLog {
 };
 
 // All lines of a log; a torn last line is left out, any other bad line is kBadData.
-std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path);
+// `is_torn` tells whether there was one.
+std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path,
+                                         bool* is_torn = nullptr);
 
 }  // namespace vcas

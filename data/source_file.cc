@@ -1,12 +1,9 @@
 #include "data/source_file.h"
 
-#define XXH_INLINE_ALL  // so that no library is linked for one function
-#include <xxhash.h>
-
 #include <cstring>
 
 #include "core/error.h"
-#include "core/files.h"
+#include "core/xxh3.h"
 
 namespace vcas {
 
@@ -39,18 +36,8 @@ void FolderContents::expect(std::string_view hashes) {
   }
 }
 
-std::uint64_t xxh3(std::span<const std::byte> bytes) {
-  return XXH3_64bits(bytes.data(), bytes.size());
-}
-
 SourceFile source_file(const std::filesystem::path& path) {
-  XXH3_state_t state;
-  XXH3_INITSTATE(&state);
-  XXH3_64bits_reset(&state);
-  InputFile(path).read_pieces([&](std::span<const std::byte> piece) {
-    XXH3_64bits_update(&state, piece.data(), piece.size());
-  });
-  return {.path = path, .hash = XXH3_64bits_digest(&state)};
+  return {.path = path, .hash = xxh3_of_file(path)};
 }
 
 }  // namespace vcas

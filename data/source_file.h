@@ -13,9 +13,6 @@
 
 namespace vcas {
 
-// The hash XXH3 of 64 bits (Collet, xxhash). Not for secrets.
-std::uint64_t xxh3(std::span<const std::byte> bytes);
-
 // XXH3 of each file of a folder, of those that were read. All may be called from any thread.
 class FolderContents {
  public:

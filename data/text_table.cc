@@ -269,7 +269,7 @@ bool TextTable::next(std::vector<std::string>& fields) {
     if (fault.text.empty()) return true;
     if (!options_.skip_bad_rows && !(fault.uneven && options_.skip_uneven_rows))
       throw Error(ExitCode::kBadData, fmt::format("{}: {}", place(), fault.text),
-                  fault.lacks_column ? options_.column_hint : kBadRowHint);
+                  fault.lacks_column && begin_ == 1 ? options_.column_hint : kBadRowHint);
     ++skipped_;
   }
 }

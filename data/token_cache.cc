@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/safetensors.h"
-#include "data/source_file.h"
+#include "core/xxh3.h"
 
 namespace vcas {
 namespace fs = std::filesystem;

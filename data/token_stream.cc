@@ -9,7 +9,7 @@
 #include "core/content_hash.h"
 #include "core/error.h"
 #include "core/files.h"
-#include "data/source_file.h"
+#include "core/xxh3.h"
 #include "data/token_cache.h"
 
 namespace vcas {

@@ -26,8 +26,8 @@ struct Exec {
   bool keeps_norms = false;
   std::uint32_t site = 0;  // node that runs now: addresses its dropout
   // Left to the node that runs next, which computes it together with its own.
-  std::optional<Dropout> sum;             // of a forward (ForwardIo::leaves_sum)
-  std::optional<LayerNormBackward> norm;  // of a backward (BackwardIo::leaves_dx)
+  std::optional<Dropout> sum = {};             // of a forward (ForwardIo::leaves_sum)
+  std::optional<LayerNormBackward> norm = {};  // of a backward (BackwardIo::leaves_dx)
 
   // For an operation that is given `step` too.
   RandomKey key(Stream stream, std::uint32_t at_site, std::uint32_t repeat = 0) const {

@@ -7,7 +7,23 @@
 
 namespace vcas {
 
+namespace {
+
+void check_dtype(DType dtype, const std::string& device) {
+  const std::string of = "a graph of " + std::string(dtype_name(dtype));
+  if (dtype != DType::kF32 && dtype != DType::kF64 && dtype != DType::kBF16)
+    throw Error(ExitCode::kBadConfig, of, "graphs compute in f32, f64 or bf16");
+  if (dtype == DType::kBF16 && device.find("cpu") != std::string::npos)
+    throw Error(ExitCode::kBadConfig, of + " on the device " + device + ", which has no such type",
+                "use f32 or f64 there, or the device emu or cuda");
+}
+
+}  // namespace
+
 void Graph::check_building(const char* call) const {
+  if (ops_ && !step_)
+    throw Error(ExitCode::kBadConfig, std::string("Graph::") + call + " after a finish that failed",
+                "build the graph anew");
   if (ops_)
     throw Error(ExitCode::kBadConfig, std::string("Graph::") + call + " after finish",
                 "build the whole graph before finish plans its memory");
@@ -101,6 +117,7 @@ void Graph::gate(Value value) {
 
 void Graph::finish(Ops& ops, const GraphLimits& limits) {
   check_building("finish");
+  check_dtype(plan_.dtype, ops.name());
   ops_ = &ops;
   plan_.queues = ops.queues();
   plan_graph(plan_, limits);

@@ -47,7 +47,7 @@ class Graph {
   const ValueSpec& spec(Value value) const { return plan_.nodes[index_of(value)].plan.output; }
 
   // Checks the graph, plans memory and allocates it. Throws Error(kOutOfMemory), and what
-  // plan_graph throws.
+  // plan_graph throws. Throws Error(kBadConfig) for a dtype that `ops` does not compute.
   // `ops`: one thread at a time. It outlives all graphs, trainers and buffers made with it.
   void finish(Ops& ops, const GraphLimits& limits);
 

@@ -57,7 +57,6 @@ void check_plan(const GraphNode& node) {
     }
 
   const auto inputs = std::ssize(node.inputs);
-  require(inputs >= 1, "a layer has at least one input");
   const auto check_input = [&](const std::string& field, int input) {
     require(input >= 0 && input < inputs, field + " names input " + std::to_string(input) + " of " +
                                               std::to_string(inputs) + "; the first is 0");
@@ -156,16 +155,18 @@ void Planner::plan_nodes() {
       check_sizes(node);
       continue;
     }
+    if (node.inputs.empty())
+      throw Error(ExitCode::kBadConfig,
+                  node.name + " (" + type_of(*node.layer) + "): a layer has at least one input",
+                  "give Graph::add the values that it reads");
     for (const int input : node.inputs) {
       node.input_specs.push_back(plan_.nodes[input].plan.output);
       consumers_[input].push_back(static_cast<int>(i));
     }
-    try {
+    name_errors(node, [&] {
       node.plan = node.layer->plan({node.input_specs, plan_.dtype, plan_.limits.max_items,
                                     plan_.limits.max_tokens, plan_.limits.max_masked});
-    } catch (const Error& error) {
-      throw Error(error.code(), node.name + ": " + error.what(), error.hint());
-    }
+    });
     check_plan(node);
     check_sizes(node);
     check_tie(node);

@@ -106,6 +106,20 @@ struct GraphPlan {
 // Throws Error(kBadConfig) for inputs, sizes and names that cannot be, and fields that do not fit.
 void check_plan(const GraphNode& node);
 
+// Calls a layer. The name of its node then begins the text of what it throws.
+// A device may throw for an earlier call: its errors stay as they are.
+template <class Call>
+void name_errors(const GraphNode& node, const Call& call) {
+  try {
+    call();
+  } catch (const InternalError& error) {
+    throw InternalError(node.name + ": " + error.what());
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kBadConfig && error.code() != ExitCode::kBadData) throw;
+    throw Error(error.code(), node.name + ": " + error.what(), error.hint());
+  }
+}
+
 // `plan` comes with dtype, queues, nodes and gates. The rest is planned.
 // Throws what layers throw, and Error(kBadConfig) for:
 //   limits without an item or a rank, or below 0

@@ -50,15 +50,17 @@ void Graph::forward(Exec& exec) {
     exec.ops.enter(node.forward_place);
     ArenaFrame frame(exec.scratch);
     const Tensor output = padded_tensor(node);
-    node.layer->forward(exec, {.inputs = tensors.inputs,
-                               .output = output,
-                               .output_norm = output_norm(exec, static_cast<int>(i)),
-                               .leaves_sum = node.leaves_sum,
-                               .saved = tensors.saved,
-                               .parameters = tensors.parameters,
-                               .state = tensors.state,
-                               .input_specs = node.input_specs,
-                               .rows = full_rows_});
+    name_errors(node, [&] {
+      node.layer->forward(exec, {.inputs = tensors.inputs,
+                                 .output = output,
+                                 .output_norm = output_norm(exec, static_cast<int>(i)),
+                                 .leaves_sum = node.leaves_sum,
+                                 .saved = tensors.saved,
+                                 .parameters = tensors.parameters,
+                                 .state = tensors.state,
+                                 .input_specs = node.input_specs,
+                                 .rows = full_rows_});
+    });
     if (node.plan.coupling != RowCoupling::kRows)
       clear_padding(exec, output, full_rows_.of(node.plan.output.layout));
   }
@@ -159,27 +161,29 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
   for (const int j : node.plan.passes_gradient)
     if (const Tensor& dx = tensors.dx[j]) exec.ops.run(Copy{.y = dx, .x = gradient.dy});
   if (node.has_backward() && !skips(node))
-    node.layer->backward(
-        exec, {.inputs_full = tensors.inputs,
-               .output_full = padded_tensor(node),
-               .saved_full = tensors.saved,
-               .parameters = tensors.parameters,
-               .input_specs = node.input_specs,
-               .dy = gradient.dy,
-               .dx = tensors.dx,
-               .dx_norm = dx_norm,
-               .added = tensors.added,
-               .leaves_dx = node.leaves_dx,
-               .rows = rows_dy,
-               .rows_dx = rows_dx,
-               .rows_full = full_rows_,
-               .halves = context.halves,
-               .gradients = {tensors.gradients, context.gradients.adds || !node.writes_gradients},
-               .loss_scale = context.loss_scale,
-               .method = {.hooks = *context.hooks,
-                          .site = node.weight_site,
-                          .dy_norm = gradient.norm,
-                          .x_norm_full = output_norm(exec, node.inputs[0])}});
+    name_errors(node, [&] {
+      node.layer->backward(
+          exec, {.inputs_full = tensors.inputs,
+                 .output_full = padded_tensor(node),
+                 .saved_full = tensors.saved,
+                 .parameters = tensors.parameters,
+                 .input_specs = node.input_specs,
+                 .dy = gradient.dy,
+                 .dx = tensors.dx,
+                 .dx_norm = dx_norm,
+                 .added = tensors.added,
+                 .leaves_dx = node.leaves_dx,
+                 .rows = rows_dy,
+                 .rows_dx = rows_dx,
+                 .rows_full = full_rows_,
+                 .halves = context.halves,
+                 .gradients = {tensors.gradients, context.gradients.adds || !node.writes_gradients},
+                 .loss_scale = context.loss_scale,
+                 .method = {.hooks = *context.hooks,
+                            .site = node.weight_site,
+                            .dy_norm = gradient.norm,
+                            .x_norm_full = output_norm(exec, node.inputs[0])}});
+    });
   for (std::size_t j = 0; j < node.inputs.size(); ++j)
     if (node.plan.coupling != RowCoupling::kRows)
       clear_padding(exec, tensors.dx[j], rows_dx.of(node.input_specs[j].layout));

@@ -137,8 +137,8 @@ struct BackwardIo {
   // What only the method needs: weight_gradient hands it on.
   struct ForMethod {
     BackwardHooks& hooks;
-    int site;                     // number of this sampled linear, -1: not sampled
-    Tensor dy_norm, x_norm_full;  // as of WeightUse
+    int site;                               // number of this sampled linear, -1: not sampled
+    Tensor dy_norm = {}, x_norm_full = {};  // as of WeightUse
   } method;
 
   // For a linear map: parameter 0 is its weight, parameter 1 its bias, if it has one.

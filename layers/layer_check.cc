@@ -215,7 +215,8 @@ void check_repeated(Bench& bench, const Numbers& y, const Numbers& dy, const Gra
                "its own says computes_on_host");
 }
 
-void check_one_layout(const LayerCase& test, std::vector<std::string>& faults) {
+// Sets `one_column`: whether the output is one number a row, as a loss is.
+void check_one_layout(const LayerCase& test, std::vector<std::string>& faults, bool& one_column) {
   struct Outcome {
     Numbers y;
     Gradients gradients;
@@ -225,6 +226,7 @@ void check_one_layout(const LayerCase& test, std::vector<std::string>& faults) {
   if (test.bf16 && test.device != "cpu") dtypes.push_back(DType::kBF16);
   for (const DType dtype : dtypes) {
     Bench bench(test, dtype, faults);
+    one_column = bench.plan().output.width == 1;
     const double tolerance = dtype == DType::kF64   ? 200 * std::numeric_limits<double>::epsilon()
                              : dtype == DType::kF32 ? 200 * std::numeric_limits<float>::epsilon()
                                                     : kBf16Rounding;
@@ -266,17 +268,24 @@ std::vector<std::string> layer_faults(const LayerCase& test) {
   const auto is_empty = [](const LayerInput& input) { return input.width < 1; };
   if (test.tokens.empty() || test.inputs.empty() || std::ranges::any_of(test.inputs, is_empty))
     return {"the case has no items or numbers: it needs tokens, and inputs of a width"};
+  for (const auto* rows : {&test.tokens, &test.masked})
+    if (rows->size() < test.tokens.size() || std::ranges::min(*rows) < 0 ||
+        std::ranges::max(*rows) == 0)
+      return {
+          "tokens and masked have a number of rows for each item: none is below 0, and not "
+          "all are 0"};
   std::vector<std::string> faults;
   LayerCase equal_items = test;
-  bool differs = false;
+  bool differs = false, one_column = false;
   for (LayerInput& input : equal_items.inputs)
     if (input.layout == Layout::tokens()) input.layout = Layout::items(3), differs = true;
   try {
-    check_one_layout(test, faults);
-    if (differs) check_one_layout(equal_items, faults);
-  } catch (const Error& error) {
+    check_one_layout(test, faults, one_column);
+    if (differs) check_one_layout(equal_items, faults, one_column);
+  } catch (const std::exception& error) {
     faults.push_back(error.what());
   }
+  if (!faults.empty() && one_column && !test.loss) faults.push_back("a loss needs .loss = true");
   return faults;
 }
 

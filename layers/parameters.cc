@@ -107,7 +107,7 @@ void fill_initial(Ops& ops, const Parameter& parameter, const RandomKey& key) {
 void Parameters::initialize(Ops& ops, std::uint64_t seed) {
   if (list_.empty())
     throw Error(ExitCode::kBadConfig, "Parameters::initialize of no parameters",
-                "the graph has them after Graph::finish");
+                "call it after Graph::finish, of a graph whose layers have parameters");
   RandomKey key{.seed = seed, .stream = Stream::kInit};
   for (const Parameter& parameter : stored()) {
     if (parameter.master.dtype == DType::kF64)

@@ -263,9 +263,9 @@ class Bert final : public ModelKind, public HfFormat {
     return with_prefix("bert.", name);
   }
 
-  bool holds_nothing(const std::string& name) const override {
-    return HfFormat::holds_nothing(name) ||
-           (settings_.tied_decoder && name == "cls.predictions.decoder.weight");
+  HfTie tied_copy() const override {
+    if (!settings_.tied_decoder) return {};
+    return {"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"};
   }
   bool belongs_to_head(const std::string& name) const override {
     return ModelKind::belongs_to_head(name) || name.starts_with("cls.") ||

@@ -166,11 +166,11 @@ class Gpt final : public ModelKind, public HfFormat {
     return name;
   }
 
-  // Masks of causal attention, and the second copy of the table of words.
+  // Masks of causal attention.
   bool holds_nothing(const std::string& name) const override {
-    return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-           name == "lm_head.weight";
+    return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
   }
+  HfTie tied_copy() const override { return {"lm_head.weight", "transformer.wte.weight"}; }
 
  private:
   GptSettings settings_;

@@ -1,6 +1,7 @@
 #include "models/hf_config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -50,8 +51,44 @@ std::vector<std::int64_t> read_sides(const HfConfig& config, const char* key) {
   return {config.checked(key, sizes.at("height")), config.checked(key, sizes.at("width"))};
 }
 
+// "ViT" of ViTImageProcessor and ViTFeatureExtractor, which is meant where nothing is said.
+std::string processor_type(const HfConfig& config) {
+  const char* const key =
+      config.has("image_processor_type") ? "image_processor_type" : "feature_extractor_type";
+  std::string type = config.get<std::string>(key, "ViT");
+  for (const std::string_view end : {"Fast", "Pil", "ImageProcessor", "FeatureExtractor"})
+    if (type.ends_with(end)) type.resize(type.size() - end.size());
+  const std::set<std::string> known = {"ViT", "Bit", "DeiT", "CLIP", "Siglip", "Beit", "ConvNext"};
+  if (!known.contains(type))
+    config.fail_unsupported(key, fmt::format("only those of {} are", fmt::join(known, ", ")));
+  return type;
+}
+
+// ConvNextImageProcessor: short sides become size / crop_pct, but from 384 on images are squeezed.
+void read_convnext_size(const HfConfig& config, HfImageProcessor& images) {
+  constexpr std::int64_t kSqueezedFrom = 384;
+  const double share = config.get("crop_pct", 224.0 / 256);
+  if (!(share > 0 && share <= 1)) config.fail_unsupported("crop_pct", "only a share of 1 is");
+  std::int64_t side = 0;
+  if (config.has("size") && config.at("size").is_object()) {
+    const auto edges = config.get<std::map<std::string, std::int64_t>>("size");
+    if (edges.size() != 1 || !edges.contains("shortest_edge"))
+      config.fail_unsupported("size", "only a number or a shortest_edge is");
+    side = config.checked("size", edges.at("shortest_edge"));
+  } else {
+    side = config.count("size");
+  }
+  images.size = {side, side};
+  images.squeeze = side >= kSqueezedFrom;
+  if (!images.squeeze)
+    images.short_side = static_cast<std::int64_t>(static_cast<double>(side) / share);
+}
+
 // How images come to one size: transformers resizes them and then may cut the middle out.
 void read_image_size(const HfConfig& config, HfImageProcessor& images) {
+  const std::string type = processor_type(config);
+  if (type == "ConvNext") return read_convnext_size(config, images);
+  if (config.has("crop_pct")) config.fail_unsupported("crop_pct", "only null is");
   const bool crop = config.get("do_center_crop", false);
   if (crop) {
     if (config.has("crop_size")) images.size = read_sides(config, "crop_size");
@@ -60,8 +97,7 @@ void read_image_size(const HfConfig& config, HfImageProcessor& images) {
                               "only a crop_size with a height and a width is");
   }
   if (!config.has("size")) return;
-  const std::string type = config.get<std::string>("image_processor_type", "ViT");
-  if (config.at("size").is_number() && !type.starts_with("ViT"))
+  if (config.at("size").is_number() && type != "ViT")
     config.fail_unsupported("size", fmt::format("of {} only {{\"height\", \"width\"}} and "
                                                 "{{\"shortest_edge\"}} are",
                                                 type));
@@ -108,11 +144,16 @@ void check_classifier(const HfModel& model, const ModelOptions& asked, const std
                     model.architecture, ours),
         hint);
   const std::string head = asked.kind->head(), wanted = problem_type(head);
-  if (!model.problem_type.empty() && model.problem_type != wanted)
+  if (!model.problem_type.empty() && model.problem_type != wanted) {
+    std::string its_own;
+    for (const char* other : {"classification", "regression"})
+      if (model.problem_type == problem_type(other))
+        its_own = fmt::format("model.head={} reads it; ", other);
     throw Error(ExitCode::kBadConfig,
                 fmt::format("{}: \"problem_type\" is \"{}\", and model.head \"{}\" needs \"{}\"",
                             file, model.problem_type, head, wanted),
-                hint);
+                its_own + hint);
+  }
 }
 
 // The kind of ours whose files have this "model_type".
@@ -232,13 +273,13 @@ std::optional<HfImageProcessor> read_hf_image_processor(const fs::path& folder) 
   for (const auto& [key, value] : config.items())
     if (key.starts_with("do_") && value == true && !steps.contains(key))
       config.fail_unsupported(key, "only false is");
-  if (config.has("crop_pct")) config.fail_unsupported("crop_pct", "only null is");
   const double factor = config.get("rescale_factor", kRescaleFactor);
   if (std::abs(factor - kRescaleFactor) > 1e-6)
     config.fail_unsupported("rescale_factor", "only 1/255 is");
-  HfImageProcessor images{.mean = config.get("image_mean", std::vector<float>{}),
-                          .std = config.get("image_std", std::vector<float>{}),
-                          .resample = config.get("resample", HfImageProcessor{}.resample)};
+  // Each processor of transformers has values of its own for those that are left out.
+  HfImageProcessor images{.mean = config.get<std::vector<float>>("image_mean"),
+                          .std = config.get<std::vector<float>>("image_std"),
+                          .resample = config.get<int>("resample")};
   if (images.resample != 2 && images.resample != 3)
     config.fail_unsupported("resample", "only 2 (bilinear) and 3 (bicubic) are");
   read_image_size(config, images);

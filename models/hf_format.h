@@ -74,6 +74,11 @@ struct HfTensorShape {
   bool transposed = false;
 };
 
+// A tensor that is another one's second copy.
+struct HfTie {
+  std::string copy, of;
+};
+
 // Parts of our names, and what files have in their place.
 // Several names: ours is their rows stacked.
 using HfNames = std::vector<std::pair<std::string, std::vector<std::string>>>;
@@ -107,10 +112,12 @@ class HfFormat {
   virtual std::vector<HfTensorShape> tensors(const Parameter& parameter) const;
   // The name that transformers writes today.
   virtual std::string current_name(std::string name) const = 0;
-  // Whether a tensor has nothing of its own: numbers of rows, second copies of tied tensors.
+  // Whether a tensor has nothing of its own, such as numbers of rows.
   virtual bool holds_nothing(const std::string& name) const {
     return name.ends_with(".position_ids");
   }
+  // A tensor that may be there twice. With other numbers it is not used. Empty: there is none.
+  virtual HfTie tied_copy() const { return {}; }
   // The name of each second copy, by the name of the first: read if it is there.
   virtual std::map<std::string, std::string> copies() const { return {}; }
   virtual bool writes_copies() const { return true; }

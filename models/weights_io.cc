@@ -36,6 +36,11 @@ static std::map<std::string, HfTensor> current_tensors(const HfFormat& format,
                     fmt::format("{}: {} and {} are both {}", path.string(),
                                 other->second.stored->name, tensor.stored->name, name),
                     "remove the one that was not trained");
+  const HfTie tie = format.tied_copy();
+  const auto second = stored.find(tie.copy), first = stored.find(tie.of);
+  if (second != stored.end() && first != stored.end() &&
+      second->second.read_floats() == first->second.read_floats())
+    stored.erase(second);
   for (const auto& [name, copy] : format.copies())
     if (const auto read = stored.extract(copy)) stored.insert_or_assign(name, read.mapped());
   return stored;

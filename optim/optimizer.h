@@ -41,7 +41,9 @@ struct OptimizerOptions {
 
   void fields(Setting& v) {
     kind.fields(v);
-    v.field("weight_decay", weight_decay, "Weight decay, not on biases and norms.", at_least(0.0));
+    v.field("weight_decay", weight_decay,
+            "Weight decay, not on biases and norms, nor on a ViT's class token and positions.",
+            at_least(0.0));
     v.field("max_gradient_norm", max_gradient_norm,
             "Longer gradients are scaled down to this norm; 0: never.", at_least(0.0));
     v.field("clip", clip, "By a gradient's own norm, or by that predicted from earlier ones.",

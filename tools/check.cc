@@ -158,7 +158,8 @@ void check_gradients(const LoadedConfig& loaded, const CheckRequest& request) {
       "{} parameters in {} tensors, {} items, after {} exact steps; {} draws of each kind, ratio "
       "{}\n{}{}"
       "bound    |z| <= {:.2f} in {} tests: a right model fails once in {:.0f} checks "
-      "(Bonferroni){}\n"
+      "(Bonferroni),\n"
+      "         more often where rare draws have much weight{}: more --draws decide\n"
       "{}"
       "slopes   exact gradient against differences of the loss, f64, {} items: off by {:.1e}, at "
       "most {:.0e}\n{}",
@@ -166,7 +167,7 @@ void check_gradients(const LoadedConfig& loaded, const CheckRequest& request) {
       session.model().graph.parameters().size(), items, request.steps, request.draws, request.ratio,
       table_of(sampling, request.all), closed_forms(sampling), sampling.bound,
       format_count(sampling.tests), 1 / kLevel,
-      request.ratio < kUsualRatio ? ", more often at so small a ratio" : "", least_shifts(sampling),
+      request.ratio < kUsualRatio ? ", as at so small a ratio" : "", least_shifts(sampling),
       std::min(kSlopeItems, batch.items), slope_error, kMostSlopeError,
       not_checked(loaded.config, batch));
   std::fputs(text.c_str(), stdout);

@@ -67,15 +67,18 @@ Json new_record(const CompareRequest& request) {
   return record;
 }
 
-RunConfig config_of(const CompareRequest& request, const Json& run) {
+LoadedConfig loaded_of(const CompareRequest& request, const Json& run) {
   const std::string name = run["variant"];
-  const auto variant = std::ranges::find(request.variants, name, &Variant::name);
-  RunConfig config = variant->loaded.config;
-  config.seed = run["seed"];
-  return config;
+  LoadedConfig loaded = std::ranges::find(request.variants, name, &Variant::name)->loaded;
+  loaded.config.seed = run["seed"];
+  return loaded;
 }
 
-// The same with the runs that are finished. Throws where it could not go on.
+void check_goes_on(const fs::path& saved, const RunConfig& config) {
+  check_same_config(saved, config, "start another comparison, without --resume");
+}
+
+// The same with the runs that are over. Throws where it could not go on.
 Json resumed_record(const CompareRequest& request) {
   const std::vector<std::string> names = runs_of_comparison(request.folder);
   if (!names.empty() && names != request.run_names())
@@ -93,9 +96,9 @@ Json resumed_record(const CompareRequest& request) {
   Json record = new_record(request);
   const Json saved = read_ordered_json(request.folder / kComparisonFile);
   for (std::size_t i = 0; i < record["runs"].size(); ++i) {
-    if (!is_finished(saved["runs"][i])) continue;
+    if (!is_over(saved["runs"][i])) continue;
     Json& run = record["runs"][i];
-    check_same_config(request.folder / run["name"].get<std::string>(), config_of(request, run));
+    check_goes_on(request.folder / run["name"].get<std::string>(), loaded_of(request, run).config);
     run = saved["runs"][i];
   }
   return record;
@@ -103,68 +106,93 @@ Json resumed_record(const CompareRequest& request) {
 
 // A run among others.
 struct Contender {
-  Contender(std::string run_name, TrainRequest its_request, const RunData& its_data,
-            Progress& progress)
-      : name(std::move(run_name)),
+  Contender(Json& its_record, TrainRequest its_request, const RunData& its_data,
+            Progress& its_progress)
+      : record(its_record),
+        name(record["name"]),
         request(std::move(its_request)),
         data(its_data),
+        progress(its_progress),
         run(request, data, progress, name) {}
 
   const Session& session() const { return run.session(); }
+  bool done() const { return run.done() || has_diverged(record); }
+
+  void start(const fs::path& its_folder, FolderUse comparison) {
+    folder = its_folder;
+    run.start(folder, use_of(request, comparison));
+  }
 
   void advance(std::int64_t step) {
     try {
       run.advance(step);
     } catch (const Error& error) {
-      if (error.code() != ExitCode::kStopped) throw;
-      stopped = error.what();
+      if (error.code() == ExitCode::kStopped)
+        stopped = error.what();
+      else if (error.code() == ExitCode::kDiverged)
+        note_divergence(error);
+      else
+        throw;
     }
+  }
+
+  void note_divergence(const Error& error) {
+    numbers.clear();
+    record["diverged"] = {
+        {"step", newest_crash(folder).value()}, {"why", error.what()}, {"hint", error.hint()}};
+    progress.message(fmt::format("{}: warning: {}", name, error.what()), LogLevel::kWarning);
   }
 
   void take_turn() { advance((run.steps() / kBlock + 1) * kBlock); }
 
-  void note_numbers() { numbers = run_numbers(session(), run.evaluation(), data); }
+  void note_numbers() {
+    if (!has_diverged(record)) numbers = run_numbers(session(), run.evaluation(), data);
+  }
 
   void finish(bool stops) {
+    if (has_diverged(record)) return;
     if (!stops) run.finish();
     if (stops && stopped.empty()) advance(session().total_steps());
   }
 
+  Json& record;  // of compare.json
   std::string name;
+  fs::path folder = {};  // once it has started
   TrainRequest request;
   const RunData& data;
+  Progress& progress;
   TrainingRun run;
-  Json numbers = {};         // when all had made the same steps
-  std::string stopped = {};  // what it said when a signal stopped it
+  Json numbers = Json::object();  // when all had made the same steps
+  std::string stopped = {};       // what it said when a signal stopped it
 };
 
-// The runs of one seed, in turns.
+// The runs of one seed that have not diverged, in turns.
 class SeedRuns {
  public:
   // Reads the data, and makes the models.
-  SeedRuns(const CompareRequest& request, std::uint64_t seed, Progress& progress)
+  SeedRuns(const CompareRequest& request, Json& runs, std::uint64_t seed, Progress& progress)
       : label_(request.seeds.size() > 1 ? fmt::format("seed {}  ", seed) : ""),
         progress_(progress) {
-    for (const Variant& variant : request.variants) {
-      const std::string name = request.run_name(variant, seed);
-      TrainRequest run{.loaded = variant.loaded};
-      run.loaded.config.seed = seed;
-      if (request.use == FolderUse::kAsItIs) find_checkpoint(request.folder / name, run);
+    for (Json& record : runs) {
+      if (record["seed"] != seed || has_diverged(record)) continue;
+      TrainRequest run{.loaded = loaded_of(request, record)};
+      if (request.use == FolderUse::kAsItIs)
+        find_checkpoint(request.folder / record["name"].get<std::string>(), run);
       const RunData& data = data_for(run.loaded.config, request);
       check_same_files(run, data);
-      contenders_.emplace_back(name, std::move(run), data, progress_);
-      label_ += (contenders_.size() > 1 ? " / " : "") + variant.name;
+      contenders_.emplace_back(record, std::move(run), data, progress_);
+      label_ += (contenders_.size() > 1 ? " / " : "") + record["variant"].get<std::string>();
     }
   }
 
   void start(const fs::path& folder, FolderUse use) {
-    for (Contender& c : contenders_) c.run.start(folder / c.name, use_of(c.request, use));
+    for (Contender& c : contenders_) c.start(folder / c.name, use);
   }
 
   // Until all are done, or a signal comes; calls `saved` when one has saved.
   void train(const std::function<void()>& saved) {
     show();
-    note_numbers();
+    if (are_level()) note_numbers();
     auto lead = contenders_.begin();
     while (!done() && stop_signal() == 0) {
       // The lead changes, so that none always runs just after the same other one.
@@ -181,18 +209,15 @@ class SeedRuns {
     for (Contender& c : contenders_) c.finish(stopped);
   }
 
-  bool done() const {
-    return std::ranges::all_of(contenders_, [](const Contender& c) { return c.run.done(); });
-  }
+  bool done() const { return std::ranges::all_of(contenders_, &Contender::done); }
 
   // Sets the numbers of these runs in compare.json.
-  void write(Json& runs, const fs::path& folder) const {
-    for (Json& run : runs)
-      for (const Contender& c : contenders_) {
-        if (run["name"] != c.name) continue;
-        run.update(c.numbers);
-        add_measurements(run, folder / c.name);
-      }
+  void write() const {
+    for (const Contender& c : contenders_) {
+      if (c.numbers.empty()) continue;
+      c.record.update(c.numbers);
+      add_measurements(c.record, c.folder);
+    }
   }
 
   // What the runs said that a signal stopped.
@@ -209,7 +234,7 @@ class SeedRuns {
     run.resume = find_newest_checkpoint(folder).step.has_value();
     if (!run.resume) return;
     run.from = find_resume_point(folder, true);
-    check_same_config(run.from.checkpoint, run.loaded.config);
+    check_goes_on(run.from.checkpoint, run.loaded.config);
     keep_threads(run);
   }
 
@@ -228,16 +253,17 @@ class SeedRuns {
   void take_turn(Contender& contender) {
     std::int64_t fewest = contender.run.steps();
     for (const Contender& c : contenders_)
-      if (!c.run.done()) fewest = std::min(fewest, c.run.steps());
-    if (!contender.run.done() && contender.run.steps() == fewest) contender.take_turn();
+      if (!c.done()) fewest = std::min(fewest, c.run.steps());
+    if (!contender.done() && contender.run.steps() == fewest) contender.take_turn();
   }
 
   // Runs that are done may have had fewer steps to make.
   bool are_level() const {
     std::int64_t most = 0;
-    for (const Contender& c : contenders_) most = std::max(most, c.run.steps());
+    for (const Contender& c : contenders_)
+      if (!has_diverged(c.record)) most = std::max(most, c.run.steps());
     return std::ranges::all_of(
-        contenders_, [&](const Contender& c) { return c.run.done() || c.run.steps() == most; });
+        contenders_, [&](const Contender& c) { return c.done() || c.run.steps() == most; });
   }
 
   void note_numbers() {
@@ -322,20 +348,38 @@ class Comparison {
   void run() {
     for (const std::uint64_t seed : request_.seeds)
       if (stopped_.empty()) run_seed(seed);
+    const bool any = std::ranges::any_of(record_["runs"], has_numbers);
+    if (any) print();
+    if (!stopped_.empty())
+      throw Error(ExitCode::kStopped,
+                  stopped_ + (!any            ? "there are no numbers of equal steps yet"
+                              : any_finished_ ? "the numbers are of the seeds that are finished"
+                                              : "the numbers are of the steps that all had made"),
+                  "go on with --resume");
+    fail_if_diverged();
+  }
+
+ private:
+  void print() {
     add_summary(record_);
     if (stopped_.empty()) {
       folder_->write(record_);
       folder_->write_tables(record_);
     }
     std::fputs((request_.json ? record_.dump(2) + "\n" : comparison_text(record_)).c_str(), stdout);
-    if (!stopped_.empty())
-      throw Error(ExitCode::kStopped,
-                  stopped_ + (any_finished_ ? "the numbers are of the seeds that are finished"
-                                            : "the numbers are of the steps that all had made"),
-                  "go on with --resume");
   }
 
- private:
+  void fail_if_diverged() const {
+    std::string lines, hint;
+    for (const Json& run : record_["runs"]) {
+      if (!has_diverged(run)) continue;
+      lines += fmt::format("{}{}: {}", lines.empty() ? "" : "\n", run["name"].get<std::string>(),
+                           run["diverged"]["why"].get<std::string>());
+      hint = run["diverged"]["hint"];
+    }
+    if (!lines.empty()) throw Error(ExitCode::kDiverged, lines, hint);
+  }
+
   void run_seed(std::uint64_t seed) {
     if (is_seed_finished(seed)) return finish_seed(seed);
     if (any_finished_ && stop_signal() != 0) {
@@ -343,7 +387,7 @@ class Comparison {
           fmt::format("stopped by SIG{} before seed {}\n", ::sigabbrev_np(stop_signal()), seed);
       return;
     }
-    SeedRuns runs(request_, seed, progress_);
+    SeedRuns runs(request_, record_["runs"], seed, progress_);
     if (!folder_) {
       folder_.emplace(request_);
       folder_->write(record_);
@@ -351,23 +395,25 @@ class Comparison {
     runs.start(folder_->path, request_.use);
     runs.train([&] { folder_->replaced.settle(); });
     progress_.finish();
+    folder_->write(record_);  // has those that diverged, and no unfinished numbers
     stopped_ = runs.stopped();
-    if (runs.done() || !any_finished_) runs.write(record_["runs"], folder_->path);
+    if (runs.done() || !any_finished_) runs.write();
     if (runs.done()) finish_seed(seed);
   }
 
   bool is_seed_finished(std::uint64_t seed) const {
     return std::ranges::all_of(
-        record_["runs"], [&](const Json& run) { return run["seed"] != seed || is_finished(run); });
+        record_["runs"], [&](const Json& run) { return run["seed"] != seed || is_over(run); });
   }
 
-  // Its numbers are safe before its weights go.
+  // Its numbers are safe before its weights go. Replays need those of runs that diverged.
   void finish_seed(std::uint64_t seed) {
     any_finished_ = true;
     folder_->write(record_);
     if (keeps_weights_) return;
-    for (const Variant& variant : request_.variants)
-      remove_weights(folder_->path / request_.run_name(variant, seed));
+    for (const Json& run : record_["runs"])
+      if (run["seed"] == seed && !has_diverged(run))
+        remove_weights(folder_->path / run["name"].get<std::string>());
   }
 
   const CompareRequest& request_;

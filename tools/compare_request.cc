@@ -42,19 +42,27 @@ struct VariantText {
   std::vector<std::string> settings;
 };
 
-VariantText parse_variant(const std::string& text) {
+// What forbids a name, which names a folder; empty: nothing.
+std::string name_fault(const std::string& name) {
   static const std::regex kName("[A-Za-z0-9][A-Za-z0-9_.+-]*");
   static const std::regex kOfRuns("(best|last|lock|replaced|checkpoint-|compare\\.).*");
+  if (!std::regex_match(name, kName))
+    return "a name has letters, digits and _ . + - only, for it names a folder";
+  if (std::regex_match(name, kOfRuns))
+    return fmt::format("\"{}\" is the name of a file of runs", name);
+  return {};
+}
+
+VariantText parse_variant(const std::string& text) {
   VariantText variant;
   const std::size_t colon = text.find(':');
   std::istringstream name(text.substr(0, colon));
   name >> variant.name;
   if (variant.name.empty()) fail_name(text, "the name is empty");
   std::string rest;
-  if (!std::regex_match(variant.name, kName) || name >> rest)
-    fail_name(text, "a name has letters, digits and _ . + - only, for it names a folder");
-  if (std::regex_match(variant.name, kOfRuns))
-    fail_name(text, fmt::format("\"{}\" is the name of a file of runs", variant.name));
+  if (const std::string fault = name_fault(name >> rest ? text.substr(0, colon) : variant.name);
+      !fault.empty())
+    fail_name(text, fault);
   if (colon == std::string::npos) {
     if (variant.name != "exact") fail_name(text, "the settings are missing");
     variant.settings = {"method.type=exact"};
@@ -194,6 +202,9 @@ CompareRequest compare_variants(const std::vector<std::string>& variants,
 CompareRequest compare_configs(const std::vector<LoadedConfig>& configs) {
   CompareRequest request{.seeds = {configs.front().config.seed}};
   for (const LoadedConfig& loaded : configs) {
+    if (const std::string fault = name_fault(loaded.name); !fault.empty())
+      throw Error(ExitCode::kUsage, fmt::format("{}.json: {}", loaded.name, fault),
+                  "a comparison names runs by their files: give the file another name");
     if (loaded.config.seed != request.seeds.front())
       throw Error(ExitCode::kBadConfig,
                   fmt::format("{} has seed {}, and {} has seed {}", configs.front().name,
@@ -242,13 +253,15 @@ CompareRequest saved_comparison(const fs::path& folder, const std::vector<std::s
   return request;
 }
 
-bool is_finished(const Json& run) { return run.contains("evaluations"); }
+bool has_diverged(const Json& run) { return run.contains("diverged"); }
+
+bool is_over(const Json& run) { return run.contains("evaluations") || has_diverged(run); }
 
 bool has_progress(const fs::path& folder) {
   if (runs_of_comparison(folder).empty()) return false;
   const Json saved = read_comparison(folder);
   return std::ranges::any_of(saved["runs"], [&](const Json& run) {
-    return is_finished(run) ||
+    return is_over(run) ||
            find_newest_checkpoint(folder / run["name"].get<std::string>()).step.has_value();
   });
 }

@@ -62,9 +62,11 @@ std::vector<std::uint64_t> parse_seeds(const std::string& text);
 CompareRequest saved_comparison(const std::filesystem::path& folder,
                                 const std::vector<std::string>& overrides);
 
-// Whether the run, as compare.json has it, has its results.
-bool is_finished(const nlohmann::ordered_json& run);
-// Whether a run of the comparison is finished or has a checkpoint.
+// Whether the run, as compare.json has it, has diverged.
+bool has_diverged(const nlohmann::ordered_json& run);
+// Whether it has its results, or has diverged.
+bool is_over(const nlohmann::ordered_json& run);
+// Whether a run of the comparison is over or has a checkpoint.
 bool has_progress(const std::filesystem::path& folder);
 
 // Goes on in this folder, or in the newest one with the same runs and settings if it is empty.

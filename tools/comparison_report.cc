@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <set>
 
 #include "core/metrics.h"
 #include "tools/report_text.h"
@@ -14,8 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Rows = std::vector<std::vector<std::string>>;
-
-bool has_numbers(const Json& run) { return run.contains("steps"); }
 
 // Null where a run lacks the member, as one of an earlier program may.
 Json member(const Json& object, std::string_view key) {
@@ -115,10 +114,8 @@ Spread spread_of(const std::vector<double>& values) {
 
 Json summary_of(const Json& comparison, const std::string& variant) {
   Json values = Json::object(), differences = Json::object();
-  double seeds = 0;
   for (const Json& run : comparison["runs"]) {
     if (run["variant"] != variant || !has_numbers(run)) continue;
-    ++seeds;
     const Json base = numbers_of(base_run(comparison, run)), numbers = numbers_of(run);
     for (const auto& [key, value] : numbers.items()) {
       values[key].push_back(value);
@@ -139,9 +136,10 @@ Json summary_of(const Json& comparison, const std::string& variant) {
   }
   // A mean of ratios would be one of the seeds that saved least.
   if (values.contains("saved.conversion")) {
-    const double flops = values["saved.flops"]["mean"], seconds = values["saved.seconds"]["mean"];
+    const Json& saved = values["saved.flops"];
+    const double flops = saved["mean"], seconds = values["saved.seconds"]["mean"];
     if (flops > 0)
-      values["saved.conversion"].update({{"mean", seconds / flops}, {"seeds", seeds}});
+      values["saved.conversion"].update({{"mean", seconds / flops}, {"seeds", saved["seeds"]}});
     else
       values.erase("saved.conversion");
   }
@@ -206,14 +204,16 @@ class Table {
     std::vector<std::string>& row = rows_.emplace_back(1, label);
     for (const Json& variant : summary_) {
       const bool is_base = variant["name"] == base_;
-      const Json number = member(variant[group], key);
+      const Json number = member(variant[group], key),
+                 until = member(variant[group], "until.value");
+      const double asked = until.is_null() ? seeds_ : until["seeds"].get<double>();
       if (is_base && (style.value == kDifference.value || key.starts_with("saved.")))
         row.emplace_back();
       else if (number.is_null())
         row.push_back(none);
-      else if (none == kNever && number["seeds"] < seeds_)  // a mean of the others would flatter
+      else if (none == kNever && number["seeds"] < asked)  // a mean of the others would flatter
         row.push_back(
-            fmt::format("{} in {} of {}", kNever, seeds_ - number["seeds"].get<double>(), seeds_));
+            fmt::format("{} in {} of {}", kNever, asked - number["seeds"].get<double>(), asked));
       else
         row.push_back(cell(number, style, seeds_));
     }
@@ -278,10 +278,14 @@ std::vector<std::string> notes(const Json& comparison, double seeds) {
   if (!comparison["base_is_exact"].get<bool>())
     lines.push_back(fmt::format("No variant is exact: savings are over {}, the first one.",
                                 comparison["base"].get<std::string>()));
-  const auto steps = [](const Json& run) { return member(run, "steps"); };
-  if (std::ranges::adjacent_find(comparison["runs"], std::ranges::not_equal_to(), steps) !=
-      comparison["runs"].end())
-    lines.push_back("Runs differ in their steps: savings are of whole runs.");
+  std::set<Json> steps;
+  for (const Json& run : comparison["runs"])
+    if (has_numbers(run)) steps.insert(run["steps"]);
+  if (steps.size() > 1) lines.push_back("Runs differ in their steps: savings are of whole runs.");
+  for (const Json& run : comparison["runs"])
+    if (const Json diverged = member(run, "diverged"); !diverged.is_null())
+      lines.push_back(fmt::format("{} diverged at step {}: its numbers are left out.",
+                                  run["name"].get<std::string>(), diverged["step"].dump()));
   if (seeds > 1)
     lines.push_back(fmt::format(
         "Means of {} seeds ± standard deviations; of differences, standard errors.", seeds));
@@ -289,6 +293,8 @@ std::vector<std::string> notes(const Json& comparison, double seeds) {
 }
 
 }  // namespace
+
+bool has_numbers(const Json& run) { return run.contains("steps"); }
 
 Json run_numbers(const Session& session, const std::optional<TestResult>& evaluation,
                  const RunData& data) {
@@ -358,7 +364,8 @@ void add_summary(Json& comparison) {
   for (Json& run : comparison["runs"]) {
     if (!has_numbers(run)) continue;
     const Json& base = base_run(comparison, run);
-    if (run["variant"] != comparison["base"]) run["saved"] = saved_json(base, run);
+    if (run["variant"] != comparison["base"] && has_numbers(base))
+      run["saved"] = saved_json(base, run);
     const Json& asked = comparison["to_accuracy"];
     const std::string measure = reached_measure(comparison);
     const Json value = asked.is_null() ? member(base, "eval_" + measure) : asked;

@@ -10,6 +10,9 @@
 
 namespace vcas {
 
+// Whether the run, as compare.json has it, has numbers.
+bool has_numbers(const nlohmann::ordered_json& run);
+
 // What a run cost, and its losses. Null for what there is none of yet.
 // FLOPs are counted, seconds are measured.
 nlohmann::ordered_json run_numbers(const Session& session,

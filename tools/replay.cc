@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 
 #include "core/error.h"
+#include "core/metrics.h"
+#include "core/read_json.h"
 #include "optim/checkpoint.h"
 #include "tools/session.h"
 #include "tools/train_request.h"
@@ -16,14 +19,21 @@ namespace fs = std::filesystem;
 namespace {
 
 // The run as it was after the last checkpoint before `step`, or at its beginning.
-TrainRequest request_before(const fs::path& run, std::int64_t step) {
+// The run is the one that `crash` tells of, if it does: another may have come back to the folder.
+TrainRequest request_before(const fs::path& run, std::int64_t step, const nlohmann::json& crash) {
   TrainRequest request;
   request.from.run = run;
-  for (const std::int64_t saved : checkpoint_steps(run))
-    if (saved < step) request.from.checkpoint = checkpoint_folder(run, saved);
+  const std::vector<std::int64_t> saved = checkpoint_steps(run);
+  for (const std::int64_t own : crash.value("checkpoints", saved))
+    if (own < step && std::ranges::count(saved, own) > 0)
+      request.from.checkpoint = checkpoint_folder(run, own);
   request.resume = !request.from.checkpoint.empty();
-  request.loaded =
-      load_config(((request.resume ? request.from.checkpoint : run) / "config.json").string(), {});
+  if (!request.resume && crash.contains("config"))
+    request.loaded = load_config(
+        SourceText{fmt::format("crash-{}.json", step), crash["config"].dump()}, {}, /*saved=*/true);
+  else
+    request.loaded = load_config(
+        ((request.resume ? request.from.checkpoint : run) / "config.json").string(), {});
   keep_threads(request);
   return request;
 }
@@ -36,15 +46,25 @@ void restore(const TrainRequest& request, const RunData& data, Session& session)
   session.restore(state.at("session"));
 }
 
+// Processes that made this step; 1 where that is not known.
+int ranks_of(const fs::path& run, std::int64_t step) {
+  int ranks = 1;
+  for (const nlohmann::json& line : read_metrics(run / "metrics.jsonl"))
+    if (line.value("event", "") == "start" && line["step"] < step) ranks = line.value("ranks", 1);
+  return ranks;
+}
+
 }  // namespace
 
 void replay(const ReplayRequest& asked) {
-  const std::optional<std::int64_t> crash = newest_crash(asked.run);
-  if (asked.step == 0 && !crash)
+  const std::optional<std::int64_t> crashed = newest_crash(asked.run);
+  if (asked.step == 0 && !crashed)
     throw Error(ExitCode::kNoInput, asked.run.string() + ": no crash-STEP.json in it",
                 "--step N looks at any step of the run");
-  const std::int64_t step = asked.step > 0 ? asked.step : *crash;
-  const TrainRequest request = request_before(asked.run, step);
+  const std::int64_t step = asked.step > 0 ? asked.step : *crashed;
+  nlohmann::json crash = nlohmann::json::object();
+  if (asked.step == 0) crash = read_json(asked.run / fmt::format("crash-{}.json", step));
+  const TrainRequest request = request_before(asked.run, step, crash);
   const RunConfig& config = request.loaded.config;
   const RunData data(config, /*check_images=*/false, request.from.checkpoint);
   Session session(config, data, {.finite = true});
@@ -73,6 +93,12 @@ void replay(const ReplayRequest& asked) {
       fmt::format("ok  all numbers of step {} and of an evaluation after it are finite\n", step)
           .c_str(),
       stdout);
+  if (const int ranks = crash.value("ranks", ranks_of(asked.run, step)); ranks > 1)
+    std::fputs(
+        fmt::format("    but {} processes had trained, and one may draw and round otherwise\n",
+                    ranks)
+            .c_str(),
+        stdout);
 }
 
 }  // namespace vcas

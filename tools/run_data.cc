@@ -277,6 +277,7 @@ std::unique_ptr<Dataset> RunData::load(const RunConfig& config, Split split,
 void RunData::take_notes(const OpenedData& opened, const char* name) {
   checked_images += opened.checked;
   if (!opened.note.empty()) notes.push_back(opened.note);
+  left_out.insert(left_out.end(), opened.skipped.begin(), opened.skipped.end());
   if (!opened.skipped.empty())
     warnings.push_back(fmt::format("bad images left out: {}, the first: {}", opened.skipped.size(),
                                    opened.skipped.front()));

@@ -39,6 +39,7 @@ struct RunData {
   std::optional<std::int32_t> positive;  // the class that "f1" is about; none: the mean over all
   BatchLimits limits;                    // of both splits
   std::int64_t checked_images = 0;       // decoded before anything else
+  std::vector<std::string> left_out;     // images, by data.skip_bad_rows
   std::vector<std::string> notes;        // on what was read
   std::vector<std::string> warnings;     // of what was left out, and of what may be a mistake
 

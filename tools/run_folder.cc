@@ -87,6 +87,8 @@ void bring_back(const fs::path& from, const fs::path& folder) {
     const fs::path target = folder / entry.path().filename();
     if (fs::is_directory(target))  // of a comparison's run: other files may have stayed there
       bring_back(entry.path(), target);
+    else if (fs::exists(target))  // crash-STEP.json of the run that was to replace this one
+      fs::remove(entry.path());
     else
       fs::rename(entry.path(), target);
   }
@@ -395,9 +397,14 @@ void settle_interrupted(const fs::path& folder) {
 
 std::optional<std::int64_t> newest_crash(const fs::path& run) {
   std::optional<std::int64_t> newest;
+  fs::file_time_type written = fs::file_time_type::min();
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(run, error))
-    newest = std::max(newest, crashed_step(entry.path().filename().string()));
+  for (const fs::directory_entry& entry : fs::directory_iterator(run, error)) {
+    const std::optional<std::int64_t> step = crashed_step(entry.path().filename().string());
+    if (!step || entry.last_write_time() < written) continue;
+    newest = step;
+    written = entry.last_write_time();
+  }
   if (error)
     throw Error(ExitCode::kNoInput, fmt::format("{}: {}", run.string(), error.message()),
                 "replay takes the folder of a run");
@@ -465,7 +472,8 @@ bool can_go_on(const fs::path& run, const RunConfig& config) {
   return !steps.empty() && has_same_settings(checkpoint_folder(run, steps.back()), config);
 }
 
-void check_same_config(const fs::path& checkpoint, const RunConfig& config) {
+void check_same_config(const fs::path& checkpoint, const RunConfig& config,
+                       const std::string& otherwise) {
   const RunConfig saved = saved_config(checkpoint);
   if (config.ranks > 1 && saved.train.micro_batch == 0)
     throw Error(
@@ -483,9 +491,7 @@ void check_same_config(const fs::path& checkpoint, const RunConfig& config) {
           ? fmt::format("set train.micro_batch={}, or ", saved.train.micro_batch)
           : "";
   throw Error(ExitCode::kBadConfig, changes + "; this run would not be an exact continuation",
-              remedy +
-                  "add --resume-mode=fork to start a new run from these weights and this "
-                  "optimizer state");
+              remedy + otherwise);
 }
 
 }  // namespace vcas

@@ -125,6 +125,10 @@ bool has_same_settings(const std::filesystem::path& saved, const RunConfig& conf
 bool can_go_on(const std::filesystem::path& run, const RunConfig& config);
 
 // Throws kBadConfig unless a run with `config` goes on exactly as the checkpoint's would have.
-void check_same_config(const std::filesystem::path& checkpoint, const RunConfig& config);
+// `otherwise`: what the hint says of how to train with these settings.
+void check_same_config(const std::filesystem::path& checkpoint, const RunConfig& config,
+                       const std::string& otherwise =
+                           "add --resume-mode=fork to start a new run from these weights and this "
+                           "optimizer state");
 
 }  // namespace vcas

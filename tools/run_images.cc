@@ -43,6 +43,12 @@ ImageTransformOptions image_transform(const RunConfig& config, const ModelFacts*
     const Pretrained from = find_pretrained(config.model.pretrained);
     const ModelFacts facts = pretrained_facts(from);
     const std::vector<std::int64_t>& shape = facts.item_shape;
+    if (shape.size() == 3 && shape[1] != shape[2] && config.data.kind->facts().has_class_folders)
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("the model of {} reads images of {} x {}, and data.type \"{}\" makes "
+                              "square ones",
+                              from.config.string(), shape[1], shape[2], config.data.kind.type),
+                  "start from a model of square images");
     if (shape.size() == 3 && shape[1] == shape[2]) {
       if (transform.size != 0 && transform.size != shape[1])
         throw Error(
@@ -60,7 +66,9 @@ ImageTransformOptions image_transform(const RunConfig& config, const ModelFacts*
           fmt::format("{} makes images of {}, but the model of {} reads {} x {}",
                       (from.folder / kHfImageProcessorFile).string(),
                       fmt::join(before->size, " x "), from.config.string(), shape[1], shape[2]),
-          "\"size\" and \"crop_size\" of the one, \"image_size\" of the other");
+          "\"size\" and \"crop_size\" of the one, \"image_size\" of the other: of a ResNet it is "
+          "224 "
+          "where it is left out");
   }
   std::string interpolation = image.interpolation;
   if (before) {

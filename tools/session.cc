@@ -126,13 +126,16 @@ StepFlops count_exact_step(Model& model, CountOps& ops, const RunConfig& config,
   const std::vector<Tensor> gradients = model.graph.parameters().gradient_list();
   Exec exec = model.graph.make_exec(config.seed, 0, true);
   ops.reset();
-  ops.enter_phase(Phase::kForward);
-  model.load(ops, batch, 0, config.micro_batch());
-  model.graph.forward(exec);
-  ops.enter_phase(Phase::kBackward);
-  model.graph.backward(exec, {.gradients = {gradients}});
+  for (std::int64_t first = 0; first < batch.items; first += config.micro_batch()) {
+    ops.enter_phase(Phase::kForward);
+    model.load(ops, batch, first, std::min(config.micro_batch(), batch.items - first));
+    model.graph.forward(exec);
+    ops.enter_phase(Phase::kBackward);
+    model.graph.backward(exec, {.gradients = {gradients}});
+  }
+  // Those of all ranks.
   const double portions =
-      static_cast<double>(config.train.batch_size) / static_cast<double>(config.micro_batch());
+      static_cast<double>(config.train.batch_size) / static_cast<double>(batch.items);
   const StepFlops flops{portions * ops.flops(Phase::kForward),
                         portions * ops.flops(Phase::kBackward)};
   ops.reset();

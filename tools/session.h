@@ -52,8 +52,8 @@ struct Savings {
 struct StepFlops {
   double forward = 0, backward = 0;
 };
-// Counts an exact step of `batch`, from its first micro-batch.
-// The pass leaves gradients behind, which every step clears. `ops` forgets what it has counted.
+// Counts an exact step of `batch`, for all ranks by the share of this one.
+// Its passes leave gradients behind, which every step clears. `ops` forgets what it has counted.
 StepFlops count_exact_step(Model& model, CountOps& ops, const RunConfig& config,
                            const Batch& batch);
 

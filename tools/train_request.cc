@@ -147,14 +147,16 @@ void check_request(const TrainRequest& request) {
 void keep_threads(TrainRequest& request) {
   if (!request.continues()) return;
   const nlohmann::json state = read_trainer_state(request.from.checkpoint);
-  if (!state.contains("threads")) return;  // of an earlier version
-  const nlohmann::json& threads = state["threads"];
+  const Place place = request.ranks->place();
+  if (state.value("ranks", nlohmann::json(place.size)) != place.size) return;
+  if (!state.contains("threads")) return;     // of an earlier version
+  nlohmann::json threads = state["threads"];  // of each rank; in an earlier version one number
+  if (threads.is_array() && threads.size() == static_cast<std::size_t>(place.size))
+    threads = nlohmann::json(threads[place.rank]);
   if (!threads.is_number_unsigned() || threads < 1 || threads > kMostThreads)
     throw Error(ExitCode::kBadData, fmt::format("{}: trainer_state.json has {} threads",
                                                 request.from.checkpoint.string(), threads.dump()));
-  const int ranks = request.ranks->size();
-  if (state.value("ranks", nlohmann::json(ranks)) == ranks)  // an earlier version does not say
-    threads.get_to(request.loaded.config.threads_before);
+  threads.get_to(request.loaded.config.threads_before);
 }
 
 void check_same_files(const TrainRequest& request, const RunData& data) {

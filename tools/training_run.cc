@@ -190,10 +190,14 @@ void TrainingRun::mend_folder() {
   folder_->metrics().truncate_after(steps(), evaluated_);
   link_checkpoint(run, "last", saved_);
   const std::vector<nlohmann::json> lines = read_metrics(run / "metrics.jsonl");
-  if (std::ranges::none_of(lines, [&](const nlohmann::json& line) {
-        return line["step"] == saved_ && line.value("event", "") == "checkpoint";
-      }))
+  const auto saved = std::ranges::find_if(lines.rbegin(), lines.rend(), [&](const auto& line) {
+    return line["step"] == saved_ && line.value("event", "") == "checkpoint";
+  });
+  if (saved == lines.rend())
     note_checkpoint(nullptr);  // the run was killed before it did
+  else if (const nlohmann::json seconds = saved->value("seconds", nlohmann::json());
+           seconds.is_number())
+    session_.totals().checkpoint_seconds += seconds.get<double>();  // the save could not have them
   if (best_.step > 0 && !fs::exists(checkpoint_folder(run, best_.step)))  // pruned meanwhile
     best_ = evaluated_ == saved_ ? Best{saved_, evaluation_.value(data_.best_measure)} : Best{};
   if (best_.step > 0)
@@ -354,6 +358,8 @@ void TrainingRun::save() {
   trainer().gather_state();
   gather_image_hashes();
   saved_evaluated_ = evaluated_;
+  const double own_threads = threads_of(config());
+  const std::vector<double> threads = ranks_.gather_all({&own_threads, 1});
   if (!folder_) {
     saved_ = step;
     return;
@@ -368,7 +374,7 @@ void TrainingRun::save() {
                                   {"score", best_.score},
                                   {"evaluations_since", best_.evaluations_since}}},
                                 {"data", data_.fingerprints()},
-                                {"threads", threads_of(config())},
+                                {"threads", std::vector<int>(threads.begin(), threads.end())},
                                 {"ranks", ranks_.size()},
                                 {"session", session_.state()}};
   const fs::path target = checkpoint_folder(folder_->path(), step);
@@ -401,8 +407,9 @@ Error TrainingRun::note_crash(const Error& error, std::int64_t step) {
   if (!folder_) return error;
   const fs::path file = folder_->path() / fmt::format("crash-{}.json", step);
   const std::vector<std::int64_t> kept = checkpoint_steps(folder_->path());
-  nlohmann::ordered_json content = {
-      {"step", step}, {"message", error.what()}, {"seed", config().seed}, {"checkpoints", kept}};
+  nlohmann::ordered_json content = {{"step", step},           {"message", error.what()},
+                                    {"seed", config().seed},  {"checkpoints", kept},
+                                    {"ranks", ranks_.size()}, {"config", to_json(stored_config())}};
   content.update(method().report());
   atomic_write(file, content.dump(2) + "\n");
   note(MetricEvent::kWarning, report_.step, {{"message", error.what()}});

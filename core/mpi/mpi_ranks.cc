@@ -115,6 +115,8 @@ std::shared_ptr<Ranks> ranks_of_environment() {
 
 void check_launcher(const Ranks& ranks) {
   if (ranks.size() > 1) return;
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    if (number_of(variable) == 1) return;  // of a job with more tasks, maybe
   const struct {
     const char *variable, *hint;
   } launchers[] = {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/device/column_sum.cuh"
+#include "kernels/device/copied_product.cuh"
 #include "kernels/device/gathered_products.cuh"
 #include "kernels/device/patch_wgmma.cuh"
 #include "kernels/device/patches.cuh"
@@ -76,19 +77,25 @@ void compute(Context& context, const Group<LinearBackwardWeight>& group) {
       const auto* kept = args.kept.ptr<std::int32_t>();
       const T* dy = args.dy.ptr<T>();
       const T* x = args.x_full.ptr<T>();
-      if (!row && !kept && !direct)
+      if (!row && !kept && !direct) {
         dense_product<T, Compute<T>>(context, d, c, args.dy.rows(), {dy, d, true}, {x, c}, dweight,
                                      args.accumulate);
+        continue;
+      }
+      const GatheredProduct<T> product = {
+          .c = dweight,
+          .a = {dy, d, kept, nullptr, d},
+          .b = {x, args.x_full.width(), kept, row, c, PatchSizes(args.patches)},
+          .scale = args.scale.ptr<Compute<T>>(),
+          .depth = args.depth(),
+          .count = args.count.ptr<std::int32_t>(),
+          .accumulate = args.accumulate,
+          .few_chunks = has_few_chunks(args.dy) && has_few_chunks(args.x_full),
+          .pieces = args.pieces_of_sum()};
+      if (args.copies_rows())
+        copied_product(context, product, args.rows_copied_at_once());
       else
-        gathered.add({.c = dweight,
-                      .a = {dy, d, kept, nullptr, d},
-                      .b = {x, args.x_full.width(), kept, row, c, PatchSizes(args.patches)},
-                      .scale = args.scale.ptr<Compute<T>>(),
-                      .depth = kept ? args.kept.elements() : args.dy.rows(),
-                      .count = args.count.ptr<std::int32_t>(),
-                      .accumulate = args.accumulate,
-                      .few_chunks = has_few_chunks(args.dy) && has_few_chunks(args.x_full),
-                      .pieces = args.pieces_of_sum()});
+        gathered.add(product);
     }
     if (gathered.size > 0) gathered_products(context, gathered);
   });

@@ -12,11 +12,11 @@ namespace vcas {
 struct Dropout {
   static constexpr const char* kName = "dropout";
   static constexpr Family kFamily = Family::kRest;
-  Tensor y;         // T [K, C]; may be the same memory as x
-  Tensor y_norm;    // S [K], optional
-  Tensor x;         // T [K, C]
-  Tensor residual;  // T [K, C], optional
-  Tensor row;       // i32 [K], optional
+  Tensor y;              // T [K, C]; may be the same memory as x
+  Tensor y_norm = {};    // S [K], optional
+  Tensor x;              // T [K, C]
+  Tensor residual = {};  // T [K, C], optional
+  Tensor row = {};       // i32 [K], optional
   double p = 0;
   RandomKey key;
   Tensor step;  // i64 [1], optional: in place of the key's

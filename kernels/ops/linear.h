@@ -2,7 +2,9 @@
 // pixels, rows of y and dy are places of the kernel. C is then kernel * kernel * channels.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "kernels/ops/op.h"
 #include "kernels/ops/patches.h"
@@ -125,21 +127,35 @@ struct LinearBackwardWeight {
   Tensor dy;       // T [K, D]
   Tensor x_full;   // T [R, C]; [pixels, channels] with patches
   Patches patches = {};
-  Tensor row = {};          // i32 [K], optional
-  Tensor kept = {};         // i32 [n], optional: all K rows
-  Tensor scale = {};        // S [n], optional: all ones
-  Tensor count = {};        // i32 [1], optional, only with kept
-  double expected = 0;      // of count, where it is given: what the product costs
-  bool accumulate = false;  // dW += instead of dW =
+  Tensor row = {};                  // i32 [K], optional
+  Tensor kept = {};                 // i32 [n], optional: all K rows
+  Tensor scale = {};                // S [n], optional: all ones
+  Tensor count = {};                // i32 [1], optional, only with kept
+  double expected = 0;              // of count, where it is given: what the product costs
+  bool accumulate = false;          // dW += instead of dW =
+  std::optional<bool> copies = {};  // what copies_rows() says; benchmarks and tests set it
   template <class V>
   void visit(V&& v) const {
     v.out("dweight", dweight, accumulate), v.in("dy", dy), v.in("x_full", x_full), v.in("row", row);
     v.in("kept", kept), v.in("scale", scale), v.in("count", count);
   }
 
-  std::int64_t rows_summed() const {
-    if (count) return std::llround(expected);
-    return kept ? kept.elements() : dy.rows();
+  // The most rows that it can sum.
+  std::int64_t depth() const { return kept ? kept.elements() : dy.rows(); }
+  std::int64_t rows_summed() const { return count ? std::llround(expected) : depth(); }
+  double flops() const { return 2 * product(rows_summed(), dweight.width(), dy.width()); }
+
+  // Whether a device lays the rows side by side first, and multiplies these copies densely. That is
+  // faster from so many FLOPs on (docs/kernels.md). Copies of rows that were not drawn are zeros.
+  bool copies_rows() const {
+    if (patches || (!row && !kept) || depth() == 0) return false;
+    const double least = dy.dtype == DType::kBF16 ? 0x1p32 : 0x1p28;
+    return copies.value_or(flops() >= least && 2 * rows_summed() >= depth());
+  }
+  // It copies so many at a time: as have 2^24 numbers.
+  std::int64_t rows_copied_at_once() const {
+    constexpr std::int64_t kNumbers = std::int64_t{16} << 20;
+    return std::clamp<std::int64_t>(kNumbers / (dweight.width() + dy.width()), 1, depth());
   }
 
   // A device cuts its sum into so many pieces: more than one where rows are many and entries few.
@@ -147,28 +163,29 @@ struct LinearBackwardWeight {
   std::int64_t pieces_of_sum() const {
     constexpr std::int64_t kTile = 64, kBlocks = 256, kRows = 1024;
     const std::int64_t tiles = pieces(dweight.shape[0], kTile) * pieces(dweight.shape[1], kTile);
-    const std::int64_t rows = kept ? kept.elements() : dy.rows();
-    return std::max<std::int64_t>(std::min(kBlocks / tiles, rows / kRows), 1);
+    return std::max<std::int64_t>(std::min(kBlocks / tiles, depth() / kRows), 1);
   }
   void check() const {
     VCAS_CHECK(
         dy.width() == dweight.shape[0] && patches.taps() * x_full.width() == dweight.shape[1],
         "shapes " + dweight.shape.text() + ", " + dy.shape.text() + ", " + x_full.shape.text());
     VCAS_CHECK(!count || kept, "the count of a draw without the draw");
-    check_hold(kName, kept ? kept.elements() : dy.rows(), {{"scale", scale}});
+    check_hold(kName, depth(), {{"scale", scale}});
   }
   // Products over all rows, in order, are dense: a launch each. The others are one, and one that
-  // adds up pieces. Patches that are copied apart are so first, piece by piece.
+  // adds up pieces. Rows and patches that are copied apart are so first, piece by piece.
   Work work() const {
     const bool direct = reads_pixels(patches, x_full, dy);
-    const bool copies = patches && !direct, dense = !row && !kept && !direct;
-    const std::int64_t values = dweight.width(), rows = kept ? kept.elements() : dy.rows();
-    return {.flops = 2 * product(rows_summed(), values, dy.width()),
+    const bool copies_patches = patches && !direct, dense = !row && !kept && !direct;
+    const std::int64_t at_once =
+        copies_patches
+            ? Patches::rows_at_once(Patches::padded(dweight.width(), dtype_bytes(dy.dtype)))
+        : copies_rows() ? rows_copied_at_once()
+                        : 0;
+    return {.flops = flops(),
             .rows_read = kept ? rows_summed() : rows_named(row),
-            .launches = copies ? 2 * pieces(rows, Patches::rows_at_once(Patches::padded(
-                                                      values, dtype_bytes(dy.dtype))))
-                               : dense,
-            .group_launches = copies || dense       ? 0
+            .launches = at_once > 0 ? 2 * pieces(depth(), at_once) : dense,
+            .group_launches = at_once > 0 || dense  ? 0
                               : pieces_of_sum() > 1 ? 2
                                                     : 1};
   }

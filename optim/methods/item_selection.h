@@ -12,7 +12,6 @@ class ItemSelection : public Method {
   void begin_step(std::int64_t) override { kept_ = items_ = 0; }
   bool samples() const override { return true; }
   std::string progress() const override;
-  nlohmann::ordered_json report() const override { return {{"kept", share()}}; }
 
  protected:
   void count(std::int64_t kept, std::int64_t items) { kept_ += kept, items_ += items; }

@@ -32,6 +32,9 @@ bool drops_some(const std::vector<double>& ratios) {
 
 SampledBackward::SampledBackward(Ops& ops, const GraphPlan& plan)
     : linears_(plan.sampled_weights.size()) {
+  if (!plan.gate_nodes.empty() && plan.limits.max_items == 0)
+    throw Error(ExitCode::kBadConfig, "SampledBackward of a graph before Graph::finish",
+                "make it when the graph is finished");
   pass.ratios = {std::vector<double>(plan.gate_nodes.size(), 1.0),
                  std::vector<double>(linears_, 1.0)};
   for (const int node : plan.gate_nodes) {
@@ -71,8 +74,9 @@ bool SampledBackward::passes(const GateSite& site, double ratio, const RowSets& 
 
 std::span<const RowSets> SampledBackward::at_gate(Exec& exec, const GateSite& site,
                                                   Gradient& gradient, const RowSets& rows) {
-  exec.ops.enter(site.sample_place);
   const auto number = static_cast<std::size_t>(site.number);
+  VCAS_CHECK(number < gates_.size(), "SampledBackward of another graph");
+  exec.ops.enter(site.sample_place);
   const double ratio = pass.ratios.act[number];
   ItemThreshold* const threshold = thresholds.empty() ? nullptr : &thresholds[number];
   if (passes(site, ratio, rows)) {
@@ -100,6 +104,7 @@ std::span<const RowSets> SampledBackward::at_gate(Exec& exec, const GateSite& si
 void SampledBackward::weight_gradient(Exec& exec, const WeightUse& use) {
   if (use.site < 0) return BackwardHooks::weight_gradient(exec, use);
   const auto site = static_cast<std::size_t>(use.site);
+  VCAS_CHECK(site < pass.ratios.weight.size(), "SampledBackward of another graph");
   const bool draw = pass.samples_rows && pass.ratios.weight[site] < 1.0 && use.dweight;
   if (draw)
     bias_gradient(exec, use);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "optim/methods/item_selection.h"
@@ -20,19 +21,24 @@ struct UpperBoundOptions {
 class UpperBound final : public BackwardSelection {
  public:
   UpperBound(const Training& training, const UpperBoundOptions& options)
-      : BackwardSelection(training, "upper_bound"), ranks_(training.ranks), options_(options) {}
+      : BackwardSelection(training, "upper_bound"),
+        ranks_(training.ranks),
+        options_(options),
+        passes_((training.batch + training.micro_batch - 1) / training.micro_batch) {}
 
   void begin_step(std::int64_t step) override {
     BackwardSelection::begin_step(step);
     if (step == step_) tau_ = before_;  // it threw, and is made again
     step_ = step;
     before_ = tau_;
+    own_.clear();
     samples_now_ = tau_ >= options_.tau_threshold;
   }
-  // Ranks see items of their own. All go on with their mean.
   bool end_step() override {
-    const std::vector<double> all = ranks_->gather_all({&tau_, 1});
-    tau_ = std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+    constexpr double kOld = 0.9;
+    own_.resize(passes_, std::numeric_limits<double>::quiet_NaN());  // ranks gather equally many
+    for (const double of_pass : ranks_->gather_all(own_))
+      if (std::isfinite(of_pass)) tau_ = kOld * tau_ + (1 - kOld) * of_pass;
     return false;
   }
   PassKind next(std::int64_t) const override {
@@ -63,16 +69,14 @@ class UpperBound final : public BackwardSelection {
   // 1 / (p_i b) for each time that it is drawn.
   ItemChoice choose(Exec& exec, const GateSite& site, const Gradient& gradient,
                     const RowSets& rows) override {
-    constexpr double kOld = 0.9;
     const std::vector<float> norms = gradient_norms(exec, site, gradient, rows);
     const std::vector<double> g(norms.begin(), norms.end());
     std::vector<double> sums(g.size());
     std::partial_sum(g.begin(), g.end(), sums.begin());
     const double sum = sums.back(), n = static_cast<double>(g.size());
-    if (!(sum > 0) || !std::isfinite(sum)) return all_items(std::ssize(g));
     const double squares = std::inner_product(g.begin(), g.end(), g.begin(), 0.0);
-    tau_ = kOld * tau_ + (1 - kOld) * std::sqrt(n * squares) / sum;
-    if (!samples_now_) return all_items(std::ssize(g));
+    own_.push_back(std::sqrt(n * squares) / sum);
+    if (!(sum > 0) || !std::isfinite(sum) || !samples_now_) return all_items(std::ssize(g));
 
     const PhiloxAddress address = philox_address(key(exec, site));
     const double draws = whole_budget(options_.keep * n);
@@ -92,9 +96,11 @@ class UpperBound final : public BackwardSelection {
 
   std::shared_ptr<Ranks> ranks_;
   UpperBoundOptions options_;
-  double tau_ = 0;          // sqrt(N sum of g^2) / sum of g, smoothed
-  double before_ = 0;       // the same when the step began
-  std::int64_t step_ = -1;  // that has begun
+  std::size_t passes_;       // of a step on each rank, at most
+  double tau_ = 0;           // sqrt(N sum of g^2) / sum of g, smoothed
+  double before_ = 0;        // the same when the step began
+  std::vector<double> own_;  // of the passes of the step on this rank
+  std::int64_t step_ = -1;   // that has begun
   bool samples_now_ = true;
 };
 

@@ -103,6 +103,13 @@ TEST_CASE("unknown keys", "[config]") {
     CHECK_THAT(error_of(document(R"({"learning_rate": 1})")),
                ContainsSubstring("did you mean \"train.learning_rate\"?"));
   }
+  SECTION("the key belongs to no section") {
+    const std::string hint = "\n  \"device\" stands in no section\n";
+    CHECK_THAT(error_of(document(R"({"train": {"device": "cpu"}})")), ContainsSubstring(hint));
+    CHECK_THAT(error_of(set({"train.device=cpu"})),
+               ContainsSubstring("unknown key \"device\" in \"train\"" + hint));
+    CHECK_THAT(error_of(document(R"({"": 1})")), !ContainsSubstring("stands in"));
+  }
   SECTION("$schema is free at the top only") {
     CHECK_THAT(error_of(document(R"({"train": {"$schema": "x"}})")),
                ContainsSubstring("unknown key \"$schema\" in \"train\""));

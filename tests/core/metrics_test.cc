@@ -86,8 +86,13 @@ TEST_CASE("metrics: torn last lines go, other bad lines are errors", "[metrics]"
   for (const std::string& torn : {std::string("{"), std::string("{\n"), std::string(20, '\0'),
                                   std::string(20, '\0') + "\n"}) {
     atomic_write(path, good + torn);
+    bool is_torn = false;
+    CHECK(read_metrics(path, &is_torn).size() == 1);
+    CHECK(is_torn);
     MetricsLog log(path);
     CHECK(read_file(path) == good);
+    read_metrics(path, &is_torn);
+    CHECK_FALSE(is_torn);
   }
   for (const char* bad : {"{\"event\":\"train\"}", "{\"event\":7,\"step\":0}", "{\"step\":0}"}) {
     atomic_write(path, good + bad + "\n" + good);
@@ -97,6 +102,7 @@ TEST_CASE("metrics: torn last lines go, other bad lines are errors", "[metrics]"
     } catch (const Error& error) {
       CHECK(error.code() == ExitCode::kBadData);
       CHECK(error.what() == path.string() + ":2: not a JSON object with a step and an event");
+      CHECK(error.hint() == "was the file edited? remove this line, and keep the others");
     }
   }
   try {

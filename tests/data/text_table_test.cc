@@ -200,6 +200,9 @@ TEST_CASE("a column that is not there, or twice, is met with what names it", "[t
   for (const auto& [name, text] :
        {std::pair("x.tsv", "a\tb\n1\t2\n"), std::pair("x.jsonl", "{\"a\": 1}\n")})
     CHECK(folder.error(name, text, {"c"}, options).hint() == options.column_hint);
+  // Rows before it have the column: no setting is wrong, but the row.
+  CHECK_THAT(folder.error("x.jsonl", "{\"a\": 1}\n{\"b\": 2}\n", {"a"}, options).hint(),
+             ContainsSubstring("data.skip_bad_rows=true leaves bad rows out"));
   const TableOptions headless{.header = false, .column_hint = options.column_hint};
   CHECK(folder.error("x.tsv", "1\t2\n", {"2"}, headless).hint() == options.column_hint);
   folder.check_bad("x.tsv", "a\tb\ta\n", ":1: two columns are named \"a\"", {"a"});

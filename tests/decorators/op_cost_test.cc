@@ -50,6 +50,43 @@ TEST_CASE("a sampled weight gradient costs its drawn rows only", "[op_cost]") {
   CHECK(op_cost(args).bytes == 4 * (2 * 5 * 3 + 1 * 5 + 1 * 3 + 7 + 2 + 2 + 1));
 }
 
+TEST_CASE("a device copies the rows of a large sampled weight gradient", "[op_cost]") {
+  FakeOps ops;
+  TestMemory memory(ops);
+  const auto indices = [&](std::int64_t rows) { return memory.tensor(DType::kI32, {rows}); };
+  const auto gradient = [&](DType dtype, std::int64_t rows) {
+    return LinearBackwardWeight{.dweight = {nullptr, DType::kF32, {1024, 2048}},
+                                .dy = {nullptr, dtype, {4096, 1024}},
+                                .x_full = {nullptr, dtype, {4096, 2048}},
+                                .row = indices(4096),
+                                .kept = indices(rows)};
+  };
+  CHECK_FALSE(gradient(DType::kF32, 63).copies_rows());
+  CHECK(gradient(DType::kF32, 64).copies_rows());
+  CHECK_FALSE(gradient(DType::kBF16, 1023).copies_rows());
+  LinearBackwardWeight args = gradient(DType::kBF16, 1024);
+  CHECK(args.copies_rows());
+  CHECK(op_cost(args).launches == 2);
+  args.copies = false;
+  CHECK_FALSE(args.copies_rows());
+  CHECK(op_cost(args).launches == 1);
+  args.copies = true;
+  args.kept = indices(1).range(0, 0);
+  CHECK_FALSE(args.copies_rows());
+
+  // A draw may have room for all rows, and draw few.
+  args = gradient(DType::kBF16, 4096);
+  args.count = indices(1);
+  args.expected = 2048;
+  CHECK(args.copies_rows());
+  args.expected = 2047;
+  CHECK_FALSE(args.copies_rows());
+
+  args = gradient(DType::kBF16, 4096);
+  args.row = args.kept = {};
+  CHECK_FALSE(args.copies_rows());  // they lie side by side
+}
+
 TEST_CASE("a convolution costs a linear layer of its patches at each place", "[op_cost]") {
   FakeOps ops;
   TestMemory memory(ops);

@@ -66,6 +66,9 @@ TEST_CASE("operations launch what their cost says", "[device][op_cost]") {
 #define VCAS_OP(Args) check(calls.make<Args>());
     VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP
+    auto copied = calls.make<LinearBackwardWeight>();
+    copied.copies = true;
+    check(copied);
   }
   for (const std::int64_t width : {47, 48})
     for (const std::int64_t hidden : {80, 81}) {

@@ -1,5 +1,6 @@
 #include "kernels/emu/emu_ops.h"
 #include "tests/support/check_op.h"
+#include "tests/support/tensor_cores.h"
 
 using namespace vcas;
 
@@ -61,8 +62,10 @@ TEST_CASE("a weight gradient with a large tile for each of 132 multiprocessors",
   });
 }
 
+// Copies round what is scaled to T, as products on tensor cores do.
 TEST_CASE("linear_backward_weight with and without rows, kept rows and scales", "[linear]") {
-  on_every_backend([](TestTensors& t) {
+  const bool copies = GENERATE(false, true);
+  on_every_backend([copies](TestTensors& t) {
     for (const auto& [full, in, out] : kSizes)
       for (const bool narrow : {false, true})
         for (const int draw : {0, 1, 2, 3}) {
@@ -70,7 +73,9 @@ TEST_CASE("linear_backward_weight with and without rows, kept rows and scales", 
           INFO(full << " x " << in << " -> " << out << ", narrow " << narrow << ", draw " << draw);
           const auto row = t.some_of(full);
           const std::int64_t rows = narrow ? static_cast<std::int64_t>(row.size()) : full;
-          const auto kept = t.some_of(rows);
+          auto kept = t.some_of(rows);
+          const std::int64_t count = std::ssize(kept) / 2;
+          if (draw == 3) std::fill(kept.begin() + count, kept.end(), INT32_MIN);  // not set
           check_op(t,
                    LinearBackwardWeight{
                        .dweight = accumulate ? t.wide_normal({out, in}) : t.wide_unset({out, in}),
@@ -78,12 +83,34 @@ TEST_CASE("linear_backward_weight with and without rows, kept rows and scales", 
                        .x_full = t.normal({full, in}),
                        .row = narrow ? t.indices(row) : Tensor{},
                        .kept = draw ? t.indices(kept) : Tensor{},
-                       .scale = draw >= 2 ? t.wide_normal({std::ssize(kept)}) : Tensor{},
-                       .count = draw == 3 ? t.indices({std::ssize(kept) / 2}) : Tensor{},
-                       .accumulate = accumulate},
+                       .scale = draw < 2 ? Tensor{}
+                                : copies ? powers_of_two(t, std::ssize(kept))
+                                         : t.wide_normal({std::ssize(kept)}),
+                       .count = draw == 3 ? t.indices({count}) : Tensor{},
+                       .accumulate = accumulate,
+                       .copies = copies},
                    {.length = rows + 1});
         }
   });
+}
+
+TEST_CASE("rows that a device copies in pieces", "[linear]") {
+  const auto ops = make_emu_ops();
+  TestTensors t(*ops, DType::kF32);
+  const std::int64_t rows = 4100, in = 1, out = 4095;
+  std::vector<std::int64_t> backwards(rows);
+  for (std::int64_t r = 0; r < rows; ++r) backwards[r] = rows - 1 - r;
+  for (const bool draws : {false, true}) {
+    INFO("draws " << draws);
+    LinearBackwardWeight args{.dweight = t.wide_normal({out, in}),
+                              .dy = t.normal({rows, out}),
+                              .x_full = t.normal({rows, in}),
+                              .row = t.indices(backwards),
+                              .copies = true};
+    if (draws) args.kept = t.indices(backwards), args.count = t.indices({4098});
+    CHECK(args.rows_copied_at_once() == 4096);
+    check_op(t, args, {.length = rows + 1});
+  }
 }
 
 TEST_CASE("products that the library of a device lacks", "[linear]") {

@@ -1,6 +1,8 @@
 // A layer written in the test, right and with one fault at a time: check_layer must notice each.
 #include "tests/support/check_layer.h"
 
+#include <stdexcept>
+
 using namespace vcas;
 
 namespace {
@@ -41,6 +43,7 @@ class ColumnGain final : public Layer {
     T* y = io.output.ptr<T>();
     for (std::int64_t i = 0; i < io.output.elements(); ++i) y[i] = bent(x[i]) * gain[i % width];
     if (fault_ == "writes past the end") y[io.output.elements()] = 0;
+    if (fault_ == "throws") throw std::out_of_range("no such entry");
     calls_ += fault_ == "keeps what forward saw" ? 1 : 0;
     if (fault_ == "takes scratch unplanned") exec.scratch.take(exec.dtype, {1});
   }
@@ -175,6 +178,27 @@ TEST_CASE("a case without numbers is a fault", "[check_layer]") {
                                 LayerCase{.kind = "gelu", .inputs = {}},
                                 LayerCase{.kind = "gelu", .inputs = {{}}, .tokens = {}}})
     CHECK(layer_faults(test) == std::vector<std::string>{fault});
+  for (const auto& [tokens, masked] :
+       std::vector<std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>>{
+           {{0, 0}, {1, 1}}, {{4, -1, 2}, {1, 1, 1}}, {{4, 2}, {1}}, {{4, 2}, {0, 0}}})
+    CHECK(layer_faults({.kind = "gelu", .inputs = {{}}, .tokens = tokens, .masked = masked}) ==
+          std::vector<std::string>{"tokens and masked have a number of rows for each item: none is "
+                                   "below 0, and not all are 0"});
+}
+
+TEST_CASE("a loss whose case does not say so is told to", "[check_layer]") {
+  LayerCase test{.kind = "softmax_cross_entropy",
+                 .inputs = {{.width = 3, .layout = Layout::items(1)},
+                            {.layout = Layout::items(1), .integers = 3}}};
+  const std::vector<std::string> faults = layer_faults(test);
+  REQUIRE(faults.size() > 1);
+  CHECK(faults.back() == "a loss needs .loss = true");
+  test.loss = true;
+  CHECK(layer_faults(test).empty());
+}
+
+TEST_CASE("whatever a layer throws is a fault", "[check_layer]") {
+  CHECK(faults_of("throws") == "no such entry\n");
 }
 
 TEST_CASE("a layer that mixes items takes each half for a batch, and has a dx of echoes",

@@ -113,13 +113,75 @@ TEST_CASE("an input without width, and a layer without inputs, are refused", "[g
   CHECK(fault_of([&] { empty.finish(*ops, {.max_items = 2}); }) ==
         "x: output.width is 0, and must be at least 1");
   class Source final : public Layer {
-    NodePlan plan(const PlanInput&) const override { return {.output = {.width = 4}}; }
+    NodePlan plan(const PlanInput& in) const override { return {.output = in.inputs[0]}; }
     void forward(Exec&, const ForwardIo&) const override {}
     void backward(Exec&, const BackwardIo&) const override {}
   };
   alone.add("source", std::make_unique<Source>(), {});
   CHECK_THAT(fault_of([&] { alone.finish(*ops, {.max_items = 2, .max_tokens = 8}); }),
              ContainsSubstring("Source): a layer has at least one input"));
+}
+
+TEST_CASE("a graph has a type that its device computes", "[graph]") {
+  const auto cpu = make_ops("cpu"), both = make_ops("check:cpu,emu"), emu = make_ops("emu");
+  const auto fault = [](DType dtype, Ops& ops) {
+    return fault_of([&] {
+      Graph graph(dtype);
+      const Value x = graph.input("x", {4, Layout::items(1), dtype});
+      const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
+      graph.add("loss", make_layer("softmax_cross_entropy"), {x, labels});
+      graph.finish(ops, {.max_items = 2});
+    });
+  };
+  CHECK(fault(DType::kI32, *cpu) == "a graph of i32");
+  const std::string no_bf16 = "a graph of bf16 on the device ";
+  CHECK(fault(DType::kBF16, *cpu) == no_bf16 + "cpu, which has no such type");
+  CHECK(fault(DType::kBF16, *both) == no_bf16 + "check:cpu,emu, which has no such type");
+  for (const DType dtype : {DType::kF32, DType::kF64}) CHECK(fault(dtype, *cpu).empty());
+  CHECK(fault(DType::kBF16, *emu).empty());
+}
+
+TEST_CASE("what a layer throws names its node, and what a device throws does not", "[graph]") {
+  class Throws final : public Layer {
+   public:
+    explicit Throws(std::function<void(const std::string&)> at) : at_(std::move(at)) {}
+    NodePlan plan(const PlanInput& in) const override { return {.output = in.inputs[0]}; }
+    void forward(Exec&, const ForwardIo&) const override { at_("forward"); }
+    void backward(Exec&, const BackwardIo&) const override { at_("backward"); }
+
+   private:
+    std::function<void(const std::string&)> at_;
+  };
+  const std::string pass = GENERATE("forward", "backward");
+  const auto train = [&](const auto& error) {
+    const auto ops = make_ops("cpu");
+    Graph graph(DType::kF32);
+    const Value x = graph.input("x", {4, Layout::items(1), DType::kF32});
+    const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
+    const Value hidden = graph.add("hidden", make_layer("linear", {{"width", 4}}), {x});
+    const auto at = [&](const std::string& now) {
+      if (now == pass) throw error;
+    };
+    const Value out = graph.add("mine", std::make_unique<Throws>(at), {hidden});
+    graph.add("loss", make_layer("softmax_cross_entropy"), {out, labels});
+    graph.finish(*ops, {.max_items = 2});
+    graph.set_batch(2, {});
+    Exec exec = graph.make_exec(1, 0, true);
+    graph.forward(exec);
+    graph.backward(exec, {.gradients = {graph.parameters().gradient_list()}});
+  };
+  try {
+    train(Error(ExitCode::kBadData, "no such row", "take another"));
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kBadData);
+    CHECK(error.what() == std::string("mine: no such row"));
+    CHECK(error.hint() == "take another");
+  }
+  CHECK(fault_of([&] { train(Error(ExitCode::kBadConfig, "no", "yes")); }) == "mine: no");
+  CHECK_THROWS_AS(train(InternalError("no such row")), InternalError);
+  CHECK_THROWS_WITH(train(InternalError("no such row")), "mine: no such row");
+  CHECK_THROWS_WITH(train(Error(ExitCode::kUnavailable, "lost")), "lost");
 }
 
 TEST_CASE("the last node is a loss", "[graph]") {
@@ -222,6 +284,10 @@ TEST_CASE("calls of a graph out of order are refused", "[graph]") {
   CHECK(fault_of([&] { graph.tie(small.x, small.out); }) == "x is tied to no node before it");
   CHECK(fault_of([&] { graph.add("ahead", make_layer("gelu"), {Value{7}}); }) ==
         "the graph has no value 7, of 4");
+
+  Small failed;
+  CHECK(fault_of([&] { failed.graph.finish(*failed.ops, {.max_items = 0}); }) != "");
+  CHECK(fault_of([&] { failed.finish(); }) == "Graph::finish after a finish that failed");
 
   small.finish();
   CHECK(fault_of([&] { small.finish(); }) == "Graph::finish after finish");

@@ -22,7 +22,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
 
 // Libraries that belong to one place each.
 const std::vector<std::pair<std::string, std::string>> kLibraryHomes = {
-    {"Eigen/", "kernels/cpu/"}, {"CLI/", "tools/"},   {"utf8proc", "data/"}, {"xxhash", "data/"},
+    {"Eigen/", "kernels/cpu/"}, {"CLI/", "tools/"},   {"utf8proc", "data/"}, {"xxhash", "core/"},
     {"cuda", "kernels/"},       {"mpi", "core/mpi/"}, {"nccl", "tests/"}};
 
 std::optional<std::string> match(const std::string& line, const char* pattern) {

@@ -62,7 +62,9 @@ TEST_CASE("numbers of config.json are read as they are, or refused", "[hf_config
     const fs::path hf = fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf" / model;
     const fs::path file = folder.path() / name;
     nlohmann::json config =
-        fs::exists(hf / name) ? nlohmann::json::parse(read_file(hf / name)) : nlohmann::json();
+        fs::exists(hf / name)
+            ? nlohmann::json::parse(read_file(hf / name))
+            : nlohmann::json{{"image_mean", {0.5}}, {"image_std", {0.5}}, {"resample", 2}};
     config[key] = nlohmann::json::parse(value);
     atomic_write(file, config.dump());
     const Error error = error_of(read);

@@ -83,6 +83,19 @@ TEST_CASE("threads in its place", "[.threads]") {
   });
 }
 
+TEST_CASE("a launcher of one process in a job of more tasks starts a run") {
+  const auto ranks = one_rank();
+  ::setenv("SLURM_NTASKS", "4", 1);
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    CHECK_THROWS_WITH(check_launcher(*ranks),
+                      Catch::Matchers::StartsWith("SLURM_NTASKS=4, but this process would train"));
+    ::setenv(variable, "1", 1);
+    CHECK_NOTHROW(check_launcher(*ranks));
+    ::unsetenv(variable);
+  }
+  ::unsetenv("SLURM_NTASKS");
+}
+
 TEST_CASE("processes of MPI train with the bits of threads", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun folder;

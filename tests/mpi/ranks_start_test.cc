@@ -15,6 +15,17 @@ void copy_folder(const fs::path& from, const fs::path& to) {
   fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
 }
 
+// 16 images to train on and 16 to test, of two classes.
+void add_images(const fs::path& folder) {
+  for (const char* part : {"train", "val"})
+    for (const char* name : {"x", "y"})
+      for (int i = 0; i < 8; ++i) {
+        const fs::path to = folder / part / name / (std::to_string(i) + ".jpg");
+        fs::create_directories(to.parent_path());
+        fs::copy_file(fs::path(VCAS_SOURCE_DIR) / "tests/golden/images/red.jpg", to);
+      }
+}
+
 // A run of one process with checkpoints of the steps 20 and 40.
 const std::string kSaves = "train.micro_batch=8 train.checkpoint_every=20 ";
 
@@ -145,16 +156,46 @@ TEST_CASE("ranks: a file that differs is named by its path", "[mpi]") {
   CHECK(contains(outcome.err, "data/d/test.tsv is \"xxh3:"));
 }
 
+TEST_CASE("ranks: images that one rank leaves out are named", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  for (const char* rank : {"a", "b"}) add_images(tiny.path() / rank / "img");
+  const fs::path damaged = tiny.path() / "b/img/train/y/3.jpg";
+  write_text(damaged, std::string(fs::file_size(damaged), 'x'));
+  const Outcome outcome = tiny.shell(
+      in_two_folders("run.folder=out data.type=image_folder data.folder=img data.image.size=8 "
+                     "data.skip_bad_rows=true train.batch_size=4 train.steps=4 method.type=exact"));
+  INFO(outcome.err);
+  CHECK(outcome.code == 78);
+  CHECK(contains(outcome.err, "left_out/0 is \"img/train/y/3.jpg"));
+}
+
+TEST_CASE("ranks: each has threads of its own, and a resume keeps them", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  const auto train = [&](int first, int second, const std::string& resume) {
+    const auto with_threads = [&](int threads) {
+      return "exec env OMP_NUM_THREADS=" + std::to_string(threads) +
+             " vcas-train tiny.json threads=0 model.width=64 run.folder=out train.steps=2 "
+             "train.checkpoint_every=1" +
+             resume;
+    };
+    const Outcome outcome = tiny.shell(on_two_ranks(with_threads(first), with_threads(second)));
+    INFO(outcome.err);
+    CHECK(outcome.code == 0);
+    const json state = json::parse(content(tiny.path() / "out/last/trainer_state.json"));
+    CHECK(state["threads"] == json{1, 2});
+    return tiny.weights("out");
+  };
+  const std::string weights = train(1, 2, "");
+  forget_after(tiny.path() / "out", 1);
+  CHECK(train(2, 1, " --resume") == weights);
+}
+
 TEST_CASE("ranks: images that any rank has read are in the checkpoint", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;
-  for (const char* part : {"train", "val"})
-    for (const char* name : {"x", "y"})
-      for (int i = 0; i < 8; ++i) {
-        const fs::path to = tiny.path() / "img" / part / name / (std::to_string(i) + ".jpg");
-        fs::create_directories(to.parent_path());
-        fs::copy_file(fs::path(VCAS_SOURCE_DIR) / "tests/golden/images/red.jpg", to);
-      }
+  add_images(tiny.path() / "img");
   const Outcome outcome = tiny.mpirun(
       2,
       "run.folder=out data.type=image_folder data.folder=img data.image.size=8 train.batch_size=4 "
@@ -175,7 +216,7 @@ TEST_CASE("ranks: threads are kept for as many ranks only", "[mpi]") {
   const std::string arguments = kSaves + "threads=0 run.folder=out ";
   REQUIRE(tiny.shell("OMP_NUM_THREADS=3 vcas-train tiny.json train.steps=20 " + arguments).code ==
           0);
-  REQUIRE(json::parse(content(tiny.path() / "out/last/trainer_state.json"))["threads"] == 3);
+  REQUIRE(json::parse(content(tiny.path() / "out/last/trainer_state.json"))["threads"] == json{3});
   const Outcome one = tiny.shell("vcas-train tiny.json --resume train.steps=20 " + arguments);
   INFO(one.err);
   CHECK(contains(one.err, "  threads  3 as before, for the same bits; 1 are usable"));

@@ -119,6 +119,29 @@ TEST_CASE("a rank whose items are all left out adds nothing", "[ranks][forward]"
   CHECK(distance(shared[0].weights, one[0].weights) < 1e-6);
 }
 
+TEST_CASE("ranks begin to draw at the step that one process does", "[ranks]") {
+  const ForwardFixture::Settings settings{
+      .batch = 12,
+      .micro_batch = 2,
+      .dropout = 0,
+      .method = R"("type": "upper_bound", "tau_threshold": 0.5)",
+      .optimizer = "sgd"};
+  const std::vector<Trained> one = train(1, settings, 8);
+  CHECK(one[0].reports.front().exact);
+  CHECK_FALSE(one[0].reports.back().exact);
+  const auto tau = [](const Trained& rank) {
+    return rank.state.at("method").at("state").at("tau").get<double>();
+  };
+  for (const int ranks : {2, 3}) {
+    CAPTURE(ranks);
+    const std::vector<Trained> shared = train(ranks, settings, 8);
+    check_same(shared);
+    for (std::size_t step = 0; step < 8; ++step)
+      CHECK(shared[0].reports[step].exact == one[0].reports[step].exact);
+    CHECK_THAT(tau(shared[0]), Catch::Matchers::WithinRel(tau(one[0]), 1e-5));
+  }
+}
+
 TEST_CASE("ranks that remember resume to the same bits", "[ranks][forward]") {
   const std::string methods[] = {kBefore[0],
                                  kBefore[1],

@@ -325,3 +325,46 @@ TEST_CASE("no rows give a zero gradient and no variance", "[sampled_backward]") 
   CHECK(got == std::vector<double>(kOut * kIn, 0));
   CHECK(variance == 0);
 }
+
+TEST_CASE("SampledBackward is of one graph, which is finished", "[sampled_backward]") {
+  const auto ops = make_ops("cpu");
+  GraphPlan unfinished;
+  unfinished.nodes.resize(1);
+  unfinished.gate_nodes = {0};
+  try {
+    SampledBackward early(*ops, unfinished);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kBadConfig);
+    CHECK(error.what() == std::string("SampledBackward of a graph before Graph::finish"));
+    CHECK(error.hint() == "make it when the graph is finished");
+  }
+
+  SampledBackward other(*ops, {});
+  Arena arena;
+  Exec exec{.ops = *ops, .scratch = arena, .scratch_beside = arena, .step = {}};
+  const RowSet rows;
+  Gradient gradient;
+  const std::string place = "gate";
+  const auto of_another = ContainsSubstring("SampledBackward of another graph");
+  CHECK_THROWS_WITH(other.at_gate(exec,
+                                  {.number = 0,
+                                   .layout = Layout::items(1),
+                                   .batch_items = 1,
+                                   .mixing = 0,
+                                   .kept = {},
+                                   .sample_place = place,
+                                   .probe_place = place},
+                                  gradient, {}),
+                    of_another);
+  CHECK_THROWS_WITH(other.weight_gradient(exec, {.site = 0,
+                                                 .dweight = {},
+                                                 .dbias = {},
+                                                 .accumulate = true,
+                                                 .dy = {},
+                                                 .dy_norm = {},
+                                                 .x_full = {},
+                                                 .x_norm_full = {},
+                                                 .rows = rows}),
+                    of_another);
+}

@@ -29,6 +29,8 @@ TEST_CASE("a batch larger than a step is refused", "[trainer][error]") {
   TrainerFixture f(options);
   CHECK(config_error_of([&] { f.trainer->step(random_batch(24)); }) ==
         "a batch of 24 items, and steps have 16 | give Loader and Trainer the same batch");
+  CHECK(config_error_of([&] { f.trainer->step({}); }) ==
+        "a batch without items | give Trainer what Loader gives");
   CHECK(f.trainer->step(random_batch(16)).items == 16);
   CHECK(f.trainer->step(random_batch(3)).items == 3);
 }
@@ -185,7 +187,8 @@ TEST_CASE("options are those that a configuration could have", "[trainer][error]
   says("a forward of 64 items, and the graph has room for 16 | ", [](auto& o) { o.batch = 64; });
   CHECK(refusal([](auto&) {}) == "no error");
   CHECK(config_error_of([] { Parameters().initialize(*make_ops("cpu"), 1); }) ==
-        "Parameters::initialize of no parameters | the graph has them after Graph::finish");
+        "Parameters::initialize of no parameters | call it after Graph::finish, of a graph whose "
+        "layers have parameters");
 }
 
 TEST_CASE("an item to learn has a label", "[trainer][error]") {

@@ -80,7 +80,9 @@ TEST_CASE("comparisons get folders of their own, and --resume the newest") {
 
   const Outcome other = run(tiny.path(), {"compare", "--resume", "runs/tiny-compare", "seed=1"});
   CHECK(other.code == 78);
-  CHECK(contains(other.err, "error: seed differs from the checkpoint (0 -> 1); this run would"));
+  CHECK(contains(other.err,
+                 "error: seed differs from the checkpoint (0 -> 1); this run would not be an exact "
+                 "continuation\n  hint: start another comparison, without --resume\n"));
   const Outcome taken = run(tiny.path(), {"compare", "tiny.json", "--folder", "runs/tiny-compare"});
   CHECK(taken.code == 73);
   CHECK(contains(taken.err, "error: runs/tiny-compare: the folder of another run\n"));

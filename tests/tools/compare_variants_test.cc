@@ -169,19 +169,6 @@ TEST_CASE("compare: the tables have the numbers of compare.json") {
   CHECK(text[text.size() - 2] == "Runs differ in their steps: savings are of whole runs.");
 }
 
-TEST_CASE("compare: a name that has what ends a line is quoted in the table") {
-  const TinyRun tiny;
-  for (const char* name : {"a\rb.json", "c\nd.json"})
-    write_text(tiny.path() / name, content(tiny.path() / "tiny.json"));
-  const Outcome outcome =
-      run(tiny.path(), {"compare", "a\rb.json", "c\nd.json", "--folder", "out", "train.steps=2"});
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
-  const std::string csv = content(tiny.path() / "out/compare.csv");
-  CHECK(contains(csv, "\n\"a\rb\",0,2,"));
-  CHECK(contains(csv, "\n\"c\nd\",0,2,"));
-}
-
 TEST_CASE("compare: a run beside others has the bits of a run alone, and leaves no weights") {
   const TinyRun tiny;
   REQUIRE(run(tiny.path(), three_variants({"--folder", "out"})).code == 0);
@@ -312,6 +299,128 @@ TEST_CASE("compare: seeds that are finished are not run again after a stop or a 
   CHECK(again.out == resumed.out);
 }
 
+TEST_CASE("compare: a run that diverges leaves the others as they are") {
+  const TinyRun tiny;
+  const std::vector<std::string> hot = {
+      "compare",
+      "tiny.json",
+      "--seeds",
+      "0,1",
+      "--variant",
+      "exact",
+      "--variant",
+      "hot: method.type=exact schedule.learning_rate=1e30 schedule.kind=constant",
+      "train.checkpoint_every=1"};
+  const auto compare = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = hot;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  };
+  const Outcome outcome = run(tiny.path(), compare({"--folder", "out", "train.steps=20"}));
+  INFO(outcome.err << outcome.out);
+  REQUIRE(outcome.code == 70);
+  const std::string notes =
+      "hot/seed0 diverged at step 2: its numbers are left out.\n"
+      "hot/seed1 diverged at step 2: its numbers are left out.\n";
+  CHECK(contains(outcome.out, notes));
+  CHECK_FALSE(contains(outcome.out, "Runs differ"));
+  for (const char* seed : {"0", "1"}) {
+    const std::string name = std::string("hot/seed") + seed;
+    CHECK(contains(outcome.err, name + ": warning: step 2: loss is "));
+    CHECK(contains(outcome.err, (seed[0] == '0' ? "error: " : "\n") + name + ": step 2: loss is "));
+    CHECK(contains(outcome.err, "\n  vcas replay out/" + name + " names the operation\n"));
+    CHECK(saved_steps(tiny.path() / "out" / name) == std::vector<std::int64_t>{1});
+    CHECK(saved_steps(tiny.path() / "out/exact/seed" += seed).empty());
+  }
+  CHECK(contains(outcome.err, "\n  hint: try a lower schedule.learning_rate"));
+  const json all = json::parse(content(tiny.path() / "out/compare.json"));
+  for (const json& run : all["runs"]) {
+    const bool diverged = run["variant"] == "hot";
+    CHECK(run.contains("steps") != diverged);
+    CHECK((diverged ? run["diverged"]["step"] : run["steps"]) == (diverged ? 2 : 20));
+  }
+  CHECK(all["summary"][0]["values"]["train_loss"]["seeds"] == 2.0);
+  CHECK(all["summary"][1]["values"].empty());
+  CHECK(lines_of(content(tiny.path() / "out/compare.csv")).size() == 5);
+  CHECK(contains(content(tiny.path() / "out/compare.md"), "| steps | 20 | - |\n"));
+
+  const auto files = snapshot(tiny.path() / "out");
+  const Outcome resumed = run(tiny.path(), {"compare", "--resume", "out"});
+  CHECK(resumed.code == 70);
+  CHECK(resumed.out == outcome.out);
+  CHECK(resumed.err == outcome.err.substr(outcome.err.find("error: ")));
+  CHECK(snapshot(tiny.path() / "out") == files);
+
+  const std::string lines = "cut/hot/seed1/metrics.jsonl";
+  {
+    const Process process(
+        tiny.path(), compare({"--folder", "cut", "train.steps=400", "train.checkpoint_every=100"}));
+    REQUIRE(wait_for_lines(tiny.path() / "cut/exact/seed1/metrics.jsonl", 100));
+    process.signal(SIGTERM);
+    const Outcome stopped = process.wait();
+    INFO(stopped.err);
+    CHECK(stopped.code == 75);
+    CHECK(contains(stopped.out, notes));
+    CHECK_FALSE(contains(stopped.out, "Runs differ"));
+  }
+  const std::string before = content(tiny.path() / lines);
+  CHECK(run(tiny.path(), {"compare", "--resume", "cut"}).code == 70);
+  CHECK(content(tiny.path() / lines) == before);
+  CHECK(contains(content(tiny.path() / "cut/compare.md"), "| steps | 400 | - |\n"));
+}
+
+TEST_CASE("compare: without the base's run a seed has no savings") {
+  const TinyRun tiny;
+  REQUIRE(run(tiny.path(), {"compare", "tiny.json", "--folder", "out", "--seeds", "0,1"}).code ==
+          0);
+  const fs::path file = tiny.path() / "out/compare.json";
+  json all = json::parse(content(file));
+  all["runs"][2] = {
+      {"name", "exact/seed1"},
+      {"variant", "exact"},
+      {"seed", 1},
+      {"diverged", {{"step", 7}, {"why", "step 7: loss is nan"}, {"hint", "try another"}}}};
+  for (const char* key : {"saved", "until"}) all["runs"][3].erase(key);
+  all["runs"][0]["eval_accuracy"] = 0;  // the other run had it at once
+  write_text(file, all.dump());
+  const Outcome outcome = run(tiny.path(), {"compare", "--resume", "out"});
+  INFO(outcome.err << outcome.out);
+  CHECK(outcome.code == 70);
+  CHECK(outcome.err == "error: exact/seed1: step 7: loss is nan\n  hint: try another\n");
+  CHECK(contains(outcome.out, "\nseconds until accuracy of exact "));
+  CHECK_FALSE(contains(outcome.out, "never"));
+  CHECK(contains(outcome.out, "\nexact/seed1 diverged at step 7: its numbers are left out.\n"));
+  all = json::parse(content(file));
+  CHECK(all["runs"][1].contains("saved"));
+  CHECK_FALSE(all["runs"][3].contains("saved"));
+  const json& sampled = all["summary"][1];
+  CHECK(sampled["values"]["train_loss"]["seeds"] == 2.0);
+  CHECK(sampled["values"]["saved.flops"]["seeds"] == 1.0);
+  CHECK(sampled["minus_base"]["train_loss"]["seeds"] == 1.0);
+  CHECK(contains(content(tiny.path() / "out/compare.md"), "| steps | 40 (1 of 2) | 40 |\n"));
+}
+
+TEST_CASE("compare: numbers of unequal steps are not shown") {
+  const TinyRun tiny;
+  REQUIRE(run(tiny.path(), {"compare", "tiny.json", "--folder", "out", "train.steps=1000",
+                            "train.eval_every=1000", "train.checkpoint_every=500"})
+              .code == 0);
+  json all = json::parse(content(tiny.path() / "out/compare.json"));
+  for (json& run : all["runs"]) run.erase("evaluations");
+  write_text(tiny.path() / "out/compare.json", all.dump());
+  forget_after(tiny.path() / "out/vcas", 500);
+  const Process process(tiny.path(), {"compare", "--resume", "out"});
+  while (process.runs() && !contains(content(tiny.path() / "stderr.txt"), "vcas: resuming "))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  process.signal(SIGTERM);
+  const Outcome stopped = process.wait();
+  INFO(stopped.err);
+  CHECK(stopped.code == 75);
+  CHECK(stopped.out.empty());
+  CHECK(contains(stopped.err,
+                 "there are no numbers of equal steps yet\n  hint: go on with --resume\n"));
+}
+
 TEST_CASE("compare: seeds that fail before they have saved leave what they were to replace") {
   const TinyRun tiny;
   REQUIRE(run(tiny.path(), three_variants({"--folder", "out"})).code == 0);
@@ -376,6 +485,9 @@ TEST_CASE("compare: bad variants and seeds have errors of their own") {
   std::string fewer = content(tiny.path() / "tiny.json");
   fewer.replace(fewer.find("\"items\": 256"), 12, "\"items\": 128");
   write_text(tiny.path() / "fewer.json", fewer);
+  write_text(tiny.path() / "best.json", content(tiny.path() / "tiny.json"));
+  for (const char* name : {"a|b.json", "c\nd.json"})
+    write_text(tiny.path() / name, content(tiny.path() / "tiny.json"));
   write_text(tiny.path() / "threaded.json",
              std::regex_replace(fewer, std::regex("\"threads\": 1"), "\"threads\": 2"));
   struct Case {
@@ -398,6 +510,7 @@ TEST_CASE("compare: bad variants and seeds have errors of their own") {
       {{"--variant", "x: method.controler=paper"},
        78,
        "variant \"x\": --set method.controler=paper: error: unknown key \"controler\""},
+      {{"--variant", "x: run.seed=1"}, 78, "\n  \"seed\" stands in no section\n"},
       {{"--variant", "x: nonsense"},
        78,
        "variant \"x\": --set nonsense: error: expected key=value"},
@@ -426,6 +539,12 @@ TEST_CASE("compare: bad variants and seeds have errors of their own") {
       {{"threaded.json", "data.synthetic.items=256"},
        78,
        "error: variant \"threaded\": threads differs (1 -> 2); it is the same for all variants\n"},
+      {{"best.json"},
+       2,
+       "error: best.json: \"best\" is the name of a file of runs\n  hint: a comparison names runs "
+       "by their files: give the file another name\n"},
+      {{"a|b.json"}, 2, "error: a|b.json: a name has letters, digits and _ . + - only"},
+      {{"c\nd.json"}, 2, "error: c\nd.json: a name has letters, digits and _ . + - only"},
       {{"other.json", exact}, 2, "error: --variant is for one configuration\n"},
   };
   for (const Case& test : cases) {

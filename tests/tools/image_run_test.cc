@@ -123,10 +123,24 @@ TEST_CASE("settings of images that do not fit are refused before training", "[im
   check("seed=1", 78,
         "\"size\" is {\"longest_edge\":8}, and only a square or a shortest_edge is supported");
   tiny.write_processor({{"size", 8}, {"image_processor_type", "CLIPImageProcessor"}});
-  check("seed=1", 78, "\"size\" is 8, and of CLIPImageProcessor only ");
+  check("seed=1", 78, "\"size\" is 8, and of CLIP only ");
   tiny.write_processor({{"do_center_crop", true}});
   check("seed=1", 78,
         "\"do_center_crop\" is true, and only a crop_size with a height and a width is");
+  tiny.write_processor({{"feature_extractor_type", "LevitFeatureExtractor"}});
+  check("seed=1", 78,
+        "\"feature_extractor_type\" is \"LevitFeatureExtractor\", and only those of Beit, Bit, "
+        "CLIP, ConvNext, DeiT, Siglip, ViT are supported");
+  const nlohmann::json convnext = {{"image_processor_type", "ConvNextImageProcessor"}};
+  tiny.write_processor(convnext);
+  check("seed=1", 65, "vit/preprocessor_config.json: lacks \"size\"");
+  nlohmann::json square = convnext;
+  square["size"] = {{"height", 8}, {"width", 8}};
+  tiny.write_processor(square);
+  check("seed=1", 78, "and only a number or a shortest_edge is supported");
+  write_text(tiny.path() / "vit/preprocessor_config.json",
+             R"({"image_mean": [0.5], "image_std": [0.5]})");
+  check("seed=1", 65, "vit/preprocessor_config.json: lacks \"resample\"");
   tiny.write_processor({{"size", 8}, {"do_convert_rgb", true}});
   CHECK(tiny.train({"--validate"}).code == 0);
   fs::remove(tiny.path() / "vit/preprocessor_config.json");
@@ -167,6 +181,12 @@ TEST_CASE("images are cut or squeezed as those of the pretrained weights", "[ima
   CHECK(edge != cut);
   CHECK(train(nlohmann::json::object(), {"data.image.short_side=12"}) == edge);
   CHECK(train({{"size", square}}, {"data.image.short_side=12"}) == edge);
+
+  CHECK(train({{"image_processor_type", "ConvNextImageProcessorFast"},
+               {"size", {{"shortest_edge", 8}}},
+               {"crop_pct", 0.65}}) == edge);  // int(8 / .65) is 12
+  CHECK(train({{"feature_extractor_type", "ConvNextFeatureExtractor"}, {"size", 8}}) ==
+        train(nlohmann::json::object(), {"data.image.short_side=9"}));
 
   const auto exported = [&](const std::string& folder) {
     REQUIRE(

@@ -3,6 +3,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
+#include "tests/tools/tiny_text.h"
 
 namespace fs = std::filesystem;
 
@@ -92,6 +93,15 @@ TEST_CASE("plan: FLOPs of a step are the sum over its micro-batches") {
                        parts = plan_of(tiny, {"--no-timing", "train.micro_batch=4"})["flops"];
   CHECK(whole["step"] == whole["forward"].get<double>() + whole["backward"].get<double>());
   CHECK(whole == parts);
+
+  const TinyText text;  // of different lengths
+  const auto flops = [&](const std::string& setting) {
+    const Outcome outcome = text.vcas({"plan", "tiny.json", "--json", "--no-timing", setting});
+    INFO(outcome.err);
+    REQUIRE(outcome.code == 0);
+    return nlohmann::json::parse(outcome.out)["flops"];
+  };
+  CHECK(flops("train.micro_batch=8") == flops("train.micro_batch=2"));
 }
 
 TEST_CASE("plan: steps are timed, exact and at the ratios, and nothing is left behind") {
@@ -161,13 +171,16 @@ TEST_CASE("check: a model of the program passes, trained or not") {
   INFO(outcome.out << outcome.err);
   CHECK(outcome.code == 0);
   for (const char* part :
-       {"after 5 exact steps; 16 draws of each kind, ratio 0.5", "(Bonferroni)",
+       {"after 5 exact steps; 16 draws of each kind, ratio 0.5",
+        "(Bonferroni),\n         more often where rare draws have much weight: more --draws "
+        "decide\n",
         "shifts   are noticed from ", "variance items, bernoulli: ", "variance rows, bernoulli: ",
         "slopes   exact gradient", "ok  no sampled gradient is shifted so far\n"})
     CHECK(contains(outcome.out, part));
   CHECK_FALSE(contains(outcome.out, "not checked"));
   CHECK(contains(of_program(tiny, {"check", "--draws", "2", "--ratio", "0.2"}).out,
-                 "(Bonferroni), more often at so small a ratio\n"));
+                 "more often where rare draws have much weight, as at so small a ratio: more "
+                 "--draws decide\n"));
   CHECK_FALSE(fs::exists(tiny.path() / "runs"));
 }
 

@@ -1,6 +1,7 @@
 // That nothing is lost and nothing waits for ever, whatever is done to a run from outside.
 #include <sys/stat.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -78,6 +79,23 @@ TEST_CASE("reliability: a folder with nothing but what a killed start leaves is 
     CHECK_FALSE(contains(entry.path().filename(), ".tmp"));
 }
 
+TEST_CASE("reliability: the seconds of a save count, also where a run goes on from it") {
+  const TinyRun tiny;
+  const fs::path out = tiny.path() / "out";
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  forget_after(out, 20);
+  REQUIRE(tiny.train({"run.folder=out", "--resume"}).code == 0);
+  double seconds = 0;
+  int saves = 0;
+  for (const nlohmann::json& line : vcas::read_metrics(out / "metrics.jsonl")) {
+    if (line["event"] == "checkpoint") seconds += line["seconds"].get<double>(), ++saves;
+    if (line["event"] == "end")
+      CHECK(std::abs(line["totals"]["checkpoint_seconds"].get<double>() - seconds) < 1e-9);
+  }
+  CHECK(saves == 2);
+  CHECK(count_events(out / "metrics.jsonl", "end") == 1);
+}
+
 TEST_CASE("reliability: what a killed save or prune leaves goes at the next start") {
   const TinyRun tiny;
   REQUIRE(tiny.train({"run.folder=out"}).code == 0);
@@ -122,7 +140,8 @@ TEST_CASE("reliability: a run goes on with as many threads as it had, and says s
                                           "run.folder=out", "train.checkpoint_every=20"};
   REQUIRE(run(tiny.path(), train, {"OMP_NUM_THREADS=2"}).code == 0);
   const std::string weights = tiny.weights("out");
-  CHECK(read_state(tiny.path() / "out/last")["threads"] == 2);
+  const nlohmann::json two = {2};
+  CHECK(read_state(tiny.path() / "out/last")["threads"] == two);
   forget_after(tiny.path() / "out", 20);
   std::vector<std::string> resume = train;
   resume.emplace_back("--resume");
@@ -132,17 +151,22 @@ TEST_CASE("reliability: a run goes on with as many threads as it had, and says s
   CHECK(contains(other.err, " · cpu (2 threads)\n"));
   CHECK(contains(other.err, "  threads  2 as before, for the same bits; 1 are usable\n"));
   CHECK(tiny.weights("out") == weights);
-  CHECK(read_state(tiny.path() / "out/last")["threads"] == 2);
+  CHECK(read_state(tiny.path() / "out/last")["threads"] == two);
   CHECK(nlohmann::json::parse(content(tiny.path() / "out/config.json"))["threads"] == 0);
 
-  // Earlier versions did not note it.
-  forget_after(tiny.path() / "out", 20);
+  // Earlier versions noted one number, or none.
   nlohmann::json state = read_state(tiny.path() / "out/checkpoint-20");
+  state["threads"] = 2;
+  write_state(tiny.path() / "out/checkpoint-20", state);
+  forget_after(tiny.path() / "out", 20);
+  CHECK(contains(run(tiny.path(), resume, {"OMP_NUM_THREADS=1"}).err, "cpu (2 threads)\n"));
+  forget_after(tiny.path() / "out", 20);
   state.erase("threads");
   write_state(tiny.path() / "out/checkpoint-20", state);
   CHECK(contains(run(tiny.path(), resume, {"OMP_NUM_THREADS=1"}).err, "cpu (1 threads)\n"));
-  for (const nlohmann::json& wrong : {nlohmann::json(0), nlohmann::json(-1), nlohmann::json("2"),
-                                      nlohmann::json(65535), nlohmann::json()}) {
+  for (const nlohmann::json& wrong :
+       {nlohmann::json(0), nlohmann::json(-1), nlohmann::json("2"), nlohmann::json(65535),
+        nlohmann::json(), nlohmann::json::array({2, 2})}) {
     state["threads"] = wrong;
     write_state(tiny.path() / "out/checkpoint-20", state);
     const Outcome refused =

@@ -1,6 +1,8 @@
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
 
+namespace fs = std::filesystem;
+
 TEST_CASE("replay names the operation that ended a run") {
   const TinyRun tiny;
   const std::vector<std::string> diverging = {"schedule.learning_rate=1e30",
@@ -27,6 +29,25 @@ TEST_CASE("replay names the operation that ended a run") {
   check("out/checkpoint-1");
 }
 
+TEST_CASE("replay takes the run that diverged last, where the one before it came back") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.steps=4", "train.checkpoint_every=1"}).code == 0);
+  for (const char* older : {"out/crash-2.json", "out/crash-3.json"})
+    write_text(tiny.path() / older, "{}");
+  REQUIRE(tiny.train({"schedule.learning_rate=1e30", "schedule.kind=constant", "method.type=exact",
+                      "run.folder=out", "--overwrite"})
+              .code == 70);
+  CHECK(saved_steps(tiny.path() / "out").back() == 4);
+  const Outcome replayed = run(tiny.path(), {"replay", "out"});
+  INFO(replayed.err);
+  CHECK(replayed.code == 70);
+  CHECK(contains(replayed.out, "replaying step 2 from the beginning\n"));
+  CHECK(contains(replayed.err, "error: step 2: vit."));
+  const Outcome of_old = run(tiny.path(), {"replay", "out", "--step", "4"});
+  CHECK(of_old.code == 0);
+  CHECK(contains(of_old.out, "replaying step 4 from out/checkpoint-3\n"));
+}
+
 TEST_CASE("replay of a run that is well, and of what is none") {
   const TinyRun tiny;
   REQUIRE(tiny.train({"run.folder=out", "train.steps=4"}).code == 0);
@@ -43,6 +64,18 @@ TEST_CASE("replay of a run that is well, and of what is none") {
   CHECK(nothing.code == 66);
   CHECK(nothing.err ==
         "error: none: No such file or directory\n  hint: replay takes the folder of a run\n");
+  write_text(tiny.path() / "out/crash-3.json", R"({"step": 3, "ranks": 2})");
+  const Outcome of_two = run(tiny.path(), {"replay", "out"});
+  CHECK(of_two.code == 0);
+  const std::string differs = " finite\n    but 2 processes had trained, and one may draw ";
+  CHECK(contains(of_two.out, differs + "and round otherwise\n"));
+  CHECK_FALSE(contains(well.out, "processes"));
+  const fs::path metrics = tiny.path() / "out/metrics.jsonl";
+  std::string lines = content(metrics);
+  lines.replace(lines.find("\"ranks\":1"), 9, "\"ranks\":2");
+  write_text(metrics, lines);
+  CHECK(contains(run(tiny.path(), {"replay", "out", "--step", "3"}).out, differs));
+
   const Outcome beyond = run(tiny.path(), {"replay", "out", "--step", "5"});
   CHECK(beyond.code == 2);
   CHECK(beyond.err == "error: --step is 5, and the run has 4 steps\n");

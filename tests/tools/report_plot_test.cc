@@ -94,8 +94,14 @@ TEST_CASE("report: labels at the ends of curves do not hide each other") {
 }
 
 TEST_CASE("report: plots of one value, of none and of equal values are drawn") {
-  for (const std::vector<double>& y : std::vector<std::vector<double>>{
-           {1, 1}, {0, 0}, {kNone, 2}, {kNone, kNone}, {1e300, -1e300}, {-1, 1e-300}}) {
+  for (const std::vector<double>& y :
+       std::vector<std::vector<double>>{{1, 1},
+                                        {0, 0},
+                                        {kNone, 2},
+                                        {kNone, kNone},
+                                        {1e300, -1e300},
+                                        {-1, 1e-300},
+                                        {0.6931471805599453, 0.6931471805599454}}) {
     const std::string svg = draw(curves({.curves = {{.label = "run", .x = {3, 3}, .y = y}}}));
     CHECK_FALSE(contains(svg, "nan"));
     CHECK_FALSE(contains(svg, "inf"));

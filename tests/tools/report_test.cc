@@ -34,7 +34,7 @@ struct RunText {
         {"optimizer", {{"max_gradient_norm", 2.0}}},
         {"method",
          {{"type", "vcas"}, {"controller", "paper"}, {"tau_act", 0.025}, {"tau_w", 0.025}}}}}};
-  int steps = 40;
+  int steps = 40, every = 1;  // how often they are logged
   double norm = 1, flops = 0.3, seconds = 2, ratio = 0.5;
   json clip_factor = nullptr, row_factor = nullptr;  // null: not logged
   json best = json::object();                        // of the event "end"
@@ -59,7 +59,7 @@ struct RunText {
           {"formula_flops_saved", flops},
           {"time_saved", nullptr}};
       if (!clip_factor.is_null()) line["clip_factor"] = clip_factor;
-      out += line.dump() + "\n";
+      if (step % every == 0) out += line.dump() + "\n";
       if (step % 10 != 0) continue;
       json probe = {{"event", "variance"},
                     {"step", step},
@@ -226,6 +226,28 @@ TEST_CASE("report: seconds saved are those of the twin") {
   CHECK_FALSE(contains(apart, ", of exact</td>"));
   CHECK(contains(apart, "The seconds saved are not known"));
   CHECK(contains(apart, "model.type</th><td>&quot;vit&quot;</td><td>&quot;mlp&quot;</td>"));
+
+  RunText threads, shorter;
+  threads.start["threads"] = 2;
+  shorter.steps = 30;
+  for (const RunText& none : {threads, shorter}) {
+    runs.add("vcas", none.text());
+    REQUIRE(runs.report({"exact", "vcas", "--to", "page.html"}).code == 0);
+    CHECK_FALSE(contains(content(runs.path() / "page.html"), ", of exact</td>"));
+  }
+}
+
+TEST_CASE("report: seconds of probes are not told from steps that lack some") {
+  const Runs runs;
+  RunText open;
+  open.ends = false;
+  runs.add("each", open.text());
+  open.every = 2;
+  runs.add("some", open.text());
+  REQUIRE(runs.report({"each", "some", "--to", "page.html"}).code == 0);
+  const std::string page = content(runs.path() / "page.html");
+  CHECK(contains(page, "probe</th><td>0.0</td><td>–</td>"));
+  CHECK(contains(page, "forward</th><td>40.0</td><td>40.0</td>"));
 }
 
 TEST_CASE("report: a rival is no exact training, and costs are no measures") {
@@ -295,10 +317,19 @@ TEST_CASE("report: what is missing is left out, and said") {
     CHECK(contains(outcome.err, reason));
     CHECK(contains(page, reason));
   }
+  CHECK(contains(page, "40 of 40; it has saved nothing: train again with --overwrite"));
+  fs::create_directories(runs.path() / "torn/checkpoint-20");
+  write_text(runs.path() / "torn/checkpoint-20/manifest.json", "{}");
+  CHECK(contains(runs.report({"torn"}).err, "40 of 40; vcas-train --resume goes on with it\n"));
+  write_text(runs.path() / "compare.json", "{}");
+  runs.add("vcas/seed0", text);
+  for (const char* run : {"torn", "vcas/seed0"})
+    CHECK(contains(runs.report({run}).err, "40 of 40; vcas compare --resume goes on with it\n"));
   CHECK(contains(page, "id=\"gate-norm-1\""));
   CHECK_FALSE(contains(page, "id=\"gate-norm-2\""));
 
-  const auto fails = [&](const std::vector<std::string>& arguments, int code, const char* why) {
+  const auto fails = [&](const std::vector<std::string>& arguments, int code,
+                         const std::string& why) {
     const Outcome failed = runs.report(arguments);
     INFO(failed.err);
     CHECK(failed.code == code);
@@ -309,7 +340,11 @@ TEST_CASE("report: what is missing is left out, and said") {
         "error: none: not the folder of a run, which has metrics.jsonl\n  hint: name");
   fails({"good", "typo"}, 66, "error: typo: there is no such folder\n  hint: name the folder of");
   fails({}, 2, "runs is required");
-  fails({"good", "--to", "good/report.html/x.html"}, 73, "cannot create");
+  const std::string too_long(254, 'x');  // with ".tmp"
+  for (const char* option : {"--to", "--csv"})
+    for (const std::string& place : {std::string("good/report.html/x"), too_long})
+      fails({"good", option, place}, 73,
+            "\n  hint: choose another place for " + std::string(option));
   for (int i = 0; i < 9; ++i) runs.add("many/" + std::to_string(i), RunText().text());
   std::vector<std::string> many;
   for (int i = 0; i < 9; ++i) many.push_back("many/" + std::to_string(i));
@@ -495,6 +530,23 @@ TEST_CASE("report: TensorBoard's files hold the scalars") {
        {"train/accuracy", "train/learning_rate", "train/gradient_norm", "saved/flops_saved",
         "eval/accuracy", "eval/loss", "keep/act_ratio", "keep/weight_ratio"})
     CHECK(contains(content(file), tag));
+}
+
+TEST_CASE("report: TensorBoard's times of a resumed run count from its last start") {
+  const Runs runs;
+  RunText begun, resumed;
+  begun.steps = resumed.steps = 10;
+  begun.ends = false;
+  resumed.start["date"] = "2026-11-23T13:00:00Z";
+  runs.add("a", begun.text() + resumed.text());
+  REQUIRE(runs.report({"a", "--tensorboard", "tb"}).code == 0);
+  const std::vector<std::string> messages =
+      records(content(runs.path() / "tb/a/events.out.tfevents.1795435200.vcas"));
+  REQUIRE(messages.size() == 1 + 20 + 2 + 2);
+  CHECK(at<double>(messages[10], 1) == 1795435200.0 + 20);
+  CHECK(at<double>(messages[11], 1) == 1795435200.0 + 3600 + 2);
+  CHECK(at<double>(messages[21], 1) == 1795435200.0 + 1);
+  CHECK(at<double>(messages[22], 1) == 1795435200.0 + 3600 + 1);
 }
 
 TEST_CASE("report: a replaced run takes its report along") {

@@ -18,7 +18,7 @@ class TinyImages : public TemporaryFolder {
       std::filesystem::copy_file(
           std::filesystem::path(VCAS_SOURCE_DIR) / "tests/golden/hf/vit" / name,
           path() / "vit" / name);
-    write_processor({{"image_mean", {0.5, 0.4, 0.3}}, {"image_std", {0.5, 0.25, 0.2}}});
+    write_processor({});
     std::filesystem::create_directories(path() / "cifar");
     write_text(path() / "cifar/data_batch_1.bin", records(64));
     write_text(path() / "cifar/test_batch.bin", records(16));
@@ -33,8 +33,12 @@ class TinyImages : public TemporaryFolder {
 })");
   }
 
+  // With `content` besides what each has.
   void write_processor(const nlohmann::json& content) const {
-    write_text(path() / "vit/preprocessor_config.json", content.dump());
+    nlohmann::json whole = {
+        {"image_mean", {0.5, 0.4, 0.3}}, {"image_std", {0.5, 0.25, 0.2}}, {"resample", 2}};
+    if (content.is_object()) whole.update(content);
+    write_text(path() / "vit/preprocessor_config.json", whole.dump());
   }
   Outcome train(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), {"vcas-train", "--config", "tiny.json"});

@@ -96,7 +96,7 @@ for name, gathered in seconds.items():
     kernel, _, size = name.partition("/")
     if kernel == "gathered_product":
         compacted, copied = (seconds.get(f"{other}/{size}", float("nan"))
-                             for other in ("compacted_product", "gather_then_product"))
+                             for other in ("compacted_product", "copied_product"))
         rows.append([size, *(f"{t / 1e3:.1f}" for t in (gathered, compacted, copied)),
                      f"{compacted / gathered:.2f}"])
 table(["weight gradient, us", "gathered", "of compacted rows", "copied and multiplied",

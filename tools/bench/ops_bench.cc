@@ -2,11 +2,11 @@
 // Shares are of the FLOP/s of the best large product, and of the bytes per second of a large copy.
 // kernels/op_cost.h counts FLOPs and bytes. Tensors that fit a cache can pass the copy.
 //
-//   gathered_product     linear_backward_weight over half of the rows
-//   gather_then_product  copies those rows first, and leaves the product to the platform's library
-//   compacted_product    that product alone
-//   gathered_layer       the weight gradients of a block in one group, over half of the rows of 8
-//                        or 16 items
+//   gathered_product   linear_backward_weight over half of the rows, read where they lie
+//   copied_product     the same by copies, on a device (LinearBackwardWeight::copies_rows)
+//   compacted_product  as many rows side by side, which are not copied
+//   gathered_layer     the weight gradients of a block in one group, over half of the rows of 8 or
+//                      16 items
 // linear_backward_weight of "32x32 of 16" and so on compares half of the rows with all.
 //
 // On a GPU, and on emu, some run in other precisions, compared with a product in that precision:
@@ -210,80 +210,27 @@ void add_benchmark(Ops& ops, const NamedSize& size, const Machine& machine,
       ->UseRealTime();
 }
 
-// The rows of a weight gradient, copied: what a product without gathering needs. A copy goes by
-// items of many rows, as its kernel is made for, which share a factor.
-class GatheredCopies {
- public:
-  GatheredCopies(Ops& ops, const LinearBackwardWeight& args) : ops_(ops) {
-    const std::int64_t n = args.kept.elements();
-    const auto read = [&](const Tensor& tensor) {
-      std::vector<std::int32_t> values(static_cast<std::size_t>(tensor.elements()));
-      ops.copy_to_host(values.data(), tensor.data, tensor.bytes());
-      return values;
-    };
-    std::vector<std::int32_t> source = read(args.kept);
-    const std::vector<std::int32_t> row = read(args.row);
-    for (std::int32_t& r : source) r = row[r];
-    constexpr std::int64_t kRowsOfItem = 64;
-    std::vector<std::int64_t> offsets;
-    for (std::int64_t first = 0; first < n; first += kRowsOfItem) offsets.push_back(first);
-    const std::int64_t items = std::ssize(offsets);
-    offsets.push_back(n);
-    const Tensor each = placed(offsets.data(), DType::kI64, {items + 1});
-    const Tensor ones = placed(std::vector<float>(items, 1).data(), DType::kF32, {items});
-    gradient_ = {.y = placed(nullptr, args.dy.dtype, {n, args.dy.width()}),
-                 .x = args.dy,
-                 .source_row = args.kept,
-                 .offsets = each,
-                 .scale = ones};
-    input_ = {.y = placed(nullptr, args.dy.dtype, {n, args.x_full.width()}),
-              .x = args.x_full,
-              .source_row = placed(source.data(), DType::kI32, {n}),
-              .offsets = each,
-              .scale = ones};
-    product_ = {.dweight = args.dweight, .dy = gradient_.y, .x_full = input_.y};
-  }
-
-  void copy() const {
-    ops_.run(gradient_);
-    ops_.run(input_);
-  }
-  void multiply() const { ops_.run(product_); }
-
- private:
-  Tensor placed(const void* values, DType dtype, const Shape& shape) {
-    const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * dtype_bytes(dtype);
-    const Tensor tensor = buffers_.emplace_back(ops_, bytes).at(0, dtype, shape);
-    if (values) ops_.copy_to_device(tensor.data, values, bytes);
-    return tensor;
-  }
-
-  Ops& ops_;
-  std::deque<Buffer> buffers_;
-  GatherScaledRows gradient_, input_;
-  LinearBackwardWeight product_;
-};
-
 void add_gathered(Ops& ops, const NamedSize& size, const Machine& machine, const char* precision,
                   DType dtype = DType::kF32) {
-  const auto add = [&](const char* name, bool gathers, bool copies) {
-    benchmark::RegisterBenchmark(
-        fmt::format("{}/{}/{}", name, size.name, precision).c_str(),
-        [&ops, &size, &machine, dtype, gathers, copies](benchmark::State& state) {
-          Samples calls(ops, size.size, dtype);
-          const auto args = calls.make<LinearBackwardWeight>();
-          const GatheredCopies copied(ops, args);
-          copied.copy();
-          time_calls(state, ops, machine, args, [&] {
-            if (copies) copied.copy();
-            gathers ? ops.run(args) : copied.multiply();
-          });
-        })
+  const auto add = [&](const char* name, auto prepare) {
+    benchmark::RegisterBenchmark(fmt::format("{}/{}/{}", name, size.name, precision).c_str(),
+                                 [&ops, &size, &machine, dtype, prepare](benchmark::State& state) {
+                                   Samples calls(ops, size.size, dtype);
+                                   auto args = calls.make<LinearBackwardWeight>();
+                                   prepare(args);
+                                   time_calls(state, ops, machine, args, [&] { ops.run(args); });
+                                 })
         ->UseRealTime();
   };
-  add("gathered_product", true, false);
-  add("compacted_product", false, false);
-  add("gather_then_product", false, true);
+  using Args = LinearBackwardWeight;
+  add("gathered_product", [](Args& args) { args.copies = false; });
+  add("copied_product", [](Args& args) { args.copies = true; });
+  add("compacted_product", [](Args& args) {
+    const std::int64_t rows = args.kept.elements();
+    args = {.dweight = args.dweight,
+            .dy = args.dy.range(0, rows),
+            .x_full = args.x_full.range(0, rows)};
+  });
 }
 
 void add_block(Ops& ops, const BlockSize& block, const Machine& machine, DType dtype) {

@@ -157,11 +157,11 @@ Counted count_step(const Case& c, bool exact, DType dtype) {
 
 void print_step(const Case& c, bool exact) {
   const Counted f32 = count_step(c, exact, DType::kF32), bf16 = count_step(c, exact, DType::kBF16);
-  const Cost step = f32.total();
+  const Cost step = f32.total(), in_bf16 = bf16.total();
   std::cout << fmt::format(
       "| {} | {} x {} | {} | {:.2f} | {:.1f} | {:.1f} | {} | {} | {} | {} | {} | {} | {:.1f} |\n",
       c.name, c.items, c.tokens, exact ? "exact" : "VCAS", step.flops / 1e12, step.bytes / 1e9,
-      bf16.total().bytes / 1e9, step.launches, step.launches - f32.in_graph() + 1, f32.waits,
+      in_bf16.bytes / 1e9, in_bf16.launches, in_bf16.launches - bf16.in_graph() + 1, bf16.waits,
       f32.times(kF32FlopsPerSecond), f32.times(kTf32FlopsPerSecond),
       bf16.times(kBf16FlopsPerSecond), bf16.issue_time());
 }

@@ -63,9 +63,9 @@ std::string record(const std::string& bytes) {
   return length + masked_crc(length) + bytes + masked_crc(bytes);
 }
 
-double seconds_since_1970(const RunRecord& run) {
+double seconds_since_1970(const json& event) {
   std::tm time = {};
-  const bool is_date = ::strptime(text(run.start, "date").c_str(), "%Y-%m-%dT%H:%M:%SZ", &time);
+  const bool is_date = ::strptime(text(event, "date").c_str(), "%Y-%m-%dT%H:%M:%SZ", &time);
   return is_date ? static_cast<double>(::timegm(&time)) : 0;
 }
 
@@ -99,13 +99,13 @@ Scalars probe_scalars(const json& event) {
 
 // Field numbers of Event: wall_time 1, step 2, file_version 3, summary 5; of Summary: value 1;
 // of its Value: tag 1, simple_value 2.
-std::string event_record(const json& event, double start, const Scalars& scalars) {
+std::string event_record(const json& event, const Scalars& scalars) {
   std::string summary;
   for (const auto& [tag, value] : scalars)
     if (std::isfinite(value))
       summary += field_bytes(1, field_bytes(1, tag) + field_float(2, value));
   const double time = number(event, "time");
-  return record(field_double(1, start + (std::isfinite(time) ? time : 0)) +
+  return record(field_double(1, seconds_since_1970(event) + (std::isfinite(time) ? time : 0)) +
                 field_integer(2, event.at("step").get<std::int64_t>()) + field_bytes(5, summary));
 }
 
@@ -118,7 +118,7 @@ std::string metrics_csv(const std::vector<RunRecord>& runs) {
       const json flat = event.flatten();
       for (const auto& [key, value] : flat.items()) keys.insert(key);
     }
-  for (const char* key : {"/event", "/step", "/time"}) keys.erase(key);
+  for (const char* key : {"/event", "/step", "/time", "/date"}) keys.erase(key);
   // A list that some events have is null in others.
   std::erase_if(keys, [&](const std::string& key) { return keys.contains(key + "/0"); });
   std::string out = kCsvBegin;
@@ -137,18 +137,17 @@ std::string metrics_csv(const std::vector<RunRecord>& runs) {
 }
 
 std::string tensorboard_events(const RunRecord& run) {
-  const double start = seconds_since_1970(run);
   const std::vector<std::string> measures = measures_of({run});
-  std::string out = record(field_double(1, start) + field_bytes(3, "brain.Event:2"));
-  for (const json& event : run.train) out += event_record(event, start, train_scalars(event));
-  for (const json& event : run.eval)
-    out += event_record(event, start, eval_scalars(event, measures));
-  for (const json& event : run.variance) out += event_record(event, start, probe_scalars(event));
+  std::string out =
+      record(field_double(1, seconds_since_1970(run.start)) + field_bytes(3, "brain.Event:2"));
+  for (const json& event : run.train) out += event_record(event, train_scalars(event));
+  for (const json& event : run.eval) out += event_record(event, eval_scalars(event, measures));
+  for (const json& event : run.variance) out += event_record(event, probe_scalars(event));
   return out;
 }
 
 std::string tensorboard_name(const RunRecord& run) {
-  return fmt::format("events.out.tfevents.{:.0f}.vcas", seconds_since_1970(run));
+  return fmt::format("events.out.tfevents.{:.0f}.vcas", seconds_since_1970(run.start));
 }
 
 std::uint32_t crc32c(std::string_view bytes) {

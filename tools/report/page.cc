@@ -158,7 +158,8 @@ std::vector<Row> cost_rows(const std::vector<RunRecord>& runs) {
        [time, &runs](const RunRecord& run) {
          const RunRecord* twin = exact_twin(run, runs);
          if (!run.samples()) return std::string("–");
-         return percent_text(time(run)) + (twin != nullptr ? ", of " + twin->name : ", estimated");
+         const bool is_measured = twin != nullptr && twin->steps() == run.steps();
+         return percent_text(time(run)) + (is_measured ? ", of " + twin->name : ", estimated");
        }},
       {"conversion: seconds over FLOPs",
        [time](const RunRecord& run) {

@@ -97,8 +97,9 @@ struct AxisRange {
       if (std::isfinite(value)) low = std::min(low, value), high = std::max(high, value);
   }
   AxisRange settled() const {
+    constexpr double kLeast = 1e-12;  // ticks are counted, and numbers have 53 bits
     if (low > high) return {0, 1};
-    if (low < high) return *this;
+    if (high - low > kLeast * std::max(std::abs(low), std::abs(high))) return *this;
     const double room = low == 0 ? 1 : std::abs(low) / 10;
     return {low - room, high + room};
   }

@@ -17,19 +17,27 @@ namespace {
 
 void say(const std::string& line) { write_stderr(line + "\n"); }
 
-void write(const fs::path& file, const std::string& content) {
-  if (file.has_parent_path()) make_folder(file.parent_path(), "choose another place");
-  atomic_write(file, content);
+void write(const fs::path& file, const std::string& content, const std::string& option) {
+  const std::string hint = "choose another place for " + option;
+  if (file.has_parent_path()) make_folder(file.parent_path(), hint);
+  try {
+    atomic_write(file, content);
+  } catch (const Error& error) {
+    throw Error(error.code(), error.what(), hint);
+  }
+}
+
+void write_and_say(const fs::path& file, const std::string& content, const std::string& option) {
+  write(file, content, option);
   say(fmt::format("wrote {} ({:.0f} kB)", file.string(),
                   std::ceil(static_cast<double>(content.size()) / 1000)));
 }
 
 void write_svgs(const fs::path& folder, const std::vector<PlotSection>& sections) {
-  make_folder(folder, "choose another --svg");
   std::size_t count = 0;
   for (const PlotSection& section : sections)
     for (const Plot& plot : section.plots) {
-      atomic_write(folder / (plot.id + ".svg"), svg_file(plot));
+      write(folder / (plot.id + ".svg"), svg_file(plot), "--svg");
       ++count;
     }
   say(fmt::format("wrote {} plots to {}", count, folder.string()));
@@ -62,11 +70,12 @@ void report(const ReportRequest& request) {
   for (const PlotSection& section : sections)
     for (const std::string& missing : section.missing) say("  " + missing);
   if (!request.svg_folder.empty()) write_svgs(request.svg_folder, sections);
-  if (!request.csv.empty()) write(request.csv, metrics_csv(runs));
+  if (!request.csv.empty()) write_and_say(request.csv, metrics_csv(runs), "--csv");
   if (!request.tensorboard_folder.empty())
     for (const RunRecord& run : runs)
-      write(request.tensorboard_folder / run.name / tensorboard_name(run), tensorboard_events(run));
-  write(page, report_page(runs, sections, left_out));
+      write_and_say(request.tensorboard_folder / run.name / tensorboard_name(run),
+                    tensorboard_events(run), "--tensorboard");
+  write_and_say(page, report_page(runs, sections, left_out), "--to");
 }
 
 }  // namespace vcas

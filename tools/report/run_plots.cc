@@ -211,7 +211,7 @@ struct MapOfRun {
 
 void add_map(PlotSection& section, const std::vector<RunRecord>& runs, std::size_t run,
              const MapOfRun& kind) {
-  constexpr std::size_t kMostCells = 60, kFullRuns = 4;  // a page stays below a megabyte
+  constexpr std::size_t kMostCells = 60, kFullRuns = 4;  // most pages stay below a megabyte
   const std::size_t most = kMostCells * kFullRuns / std::max(kFullRuns, runs.size());
   HeatMap map = heat_map(runs[run], kind.key, short_names(runs[run].start, kind.names), most);
   if (map.rows.empty()) return;

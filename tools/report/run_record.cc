@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -10,6 +11,7 @@
 #include "core/files.h"
 #include "core/metrics.h"
 #include "core/read_json.h"
+#include "optim/checkpoint.h"
 #include "tools/run_folder.h"
 
 namespace vcas {
@@ -42,6 +44,14 @@ void read_config(RunRecord& run) {
   run.gaps.push_back("config.json is damaged, and the settings are not known");
 }
 
+const char* how_to_go_on(const fs::path& run) {
+  const fs::path above = run.parent_path();  // the run of a comparison is VARIANT or VARIANT/seedN
+  if (fs::exists(above / kComparisonFile) || fs::exists(above.parent_path() / kComparisonFile))
+    return "vcas compare --resume goes on with it";
+  return checkpoint_steps(run).empty() ? "it has saved nothing: train again with --overwrite"
+                                       : "vcas-train --resume goes on with it";
+}
+
 void note_gaps(RunRecord& run, bool is_torn) {
   if (is_torn) run.gaps.push_back("the last line of metrics.jsonl is cut, and left out");
   if (run.start.is_null()) run.gaps.push_back("there is no event \"start\": no names of layers");
@@ -54,7 +64,7 @@ void note_gaps(RunRecord& run, bool is_torn) {
       std::isfinite(total) ? fmt::format(" of {:.0f}", total) : "",
       is_locked(run.folder) ? "it is still going on"
       : crash ? fmt::format("step {} was not finite: vcas replay names the operation", *crash)
-              : "vcas-train --resume goes on with it"));
+              : how_to_go_on(run.folder)));
 }
 
 RunRecord read_run(const fs::path& folder) {
@@ -65,14 +75,17 @@ RunRecord read_run(const fs::path& folder) {
                 "name the folder of a run or of a comparison, such as runs/x");
   RunRecord run;
   run.folder = folder;
-  std::vector<nlohmann::json> lines = read_metrics(file);
+  bool is_torn = false;
+  std::vector<nlohmann::json> lines = read_metrics(file, &is_torn);
   if (lines.empty())
     throw Error(ExitCode::kBadData, file.string() + ": holds no event",
                 "the run has ended before its first line; train again");
-  const std::string content = read_file(file);
-  const bool is_torn =
-      std::ranges::count(content, '\n') != std::ssize(lines) || !content.ends_with('\n');
-  for (nlohmann::json& line : lines) take_event(run, std::move(line));
+  std::string begun;
+  for (nlohmann::json& line : lines) {
+    if (text(line, "event") == "start") begun = text(line, "date");
+    line["date"] = begun;
+    take_event(run, std::move(line));
+  }
   read_config(run);
   note_gaps(run, is_torn);
   return run;
@@ -208,6 +221,8 @@ std::vector<std::string> measures_of(const std::vector<RunRecord>& runs) {
 
 double phase_seconds(const RunRecord& run, const std::string& phase) {
   if (!run.end.is_null()) return number(member(run.end, "totals"), phase + "_seconds");
+  // Probes are on few steps, which may not be those that were logged.
+  if (phase == "probe" && std::ssize(run.train) < run.steps()) return kUnknown;
   double sum = 0;
   for (const nlohmann::json& step : run.train) sum += number(member(step, "seconds"), phase);
   return sum / static_cast<double>(run.train.size()) * static_cast<double>(run.steps());
@@ -217,9 +232,10 @@ const RunRecord* exact_twin(const RunRecord& run, const std::vector<RunRecord>& 
   if (!run.samples() || !run.config.is_object()) return nullptr;
   for (const RunRecord& other : runs) {
     if (other.samples() || !other.config.is_object() || other.train.empty()) continue;
-    if (text(other.start, "host") == text(run.start, "host") &&
-        shared_settings(other) == shared_settings(run))
-      return &other;
+    const bool same_machine = std::ranges::all_of(
+        std::array{"host", "device", "threads", "ranks"},
+        [&](const char* key) { return member(other.start, key) == member(run.start, key); });
+    if (same_machine && shared_settings(other) == shared_settings(run)) return &other;
   }
   return nullptr;
 }

@@ -17,9 +17,10 @@ struct RunRecord {
   std::string name;           // unlike that of any other run of the report
   nlohmann::json config;      // all settings; null if they are not known
   nlohmann::json start, end;  // the first and the last event of that name, null without one
-  std::vector<nlohmann::json> train, eval, variance;  // the events, in their order
-  std::vector<std::string> warnings;                  // of the program, each once
-  std::vector<std::string> gaps;  // what is missing or was left out: "the run has no end ..."
+  // The events, in their order. Their "time" counts from their "date", that of the last start.
+  std::vector<nlohmann::json> train, eval, variance;
+  std::vector<std::string> warnings;  // of the program, each once
+  std::vector<std::string> gaps;      // what is missing or was left out: "the run has no end ..."
 
   // The last step that is known.
   std::int64_t steps() const;
@@ -45,8 +46,8 @@ std::vector<double> column(const std::vector<nlohmann::json>& events, const std:
 std::vector<std::string> measures_of(const std::vector<RunRecord>& runs);
 
 // The seconds of a phase over all steps: "forward", "backward", "probe", "optimizer", "data",
-// "eval" or "checkpoint". Without an end it is known, or estimated from the steps that were logged,
-// for the first four; else NaN.
+// "eval" or "checkpoint". Without an end the first four are estimated from the steps that were
+// logged. NaN: not known. Probes are not, unless each step was logged.
 double phase_seconds(const RunRecord& run, const std::string& phase);
 
 // The exact run among them with the settings and the machine of this one; null if none.
