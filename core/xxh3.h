@@ -9,7 +9,7 @@
 namespace vcas {
 
 std::uint64_t xxh3(std::span<const std::byte> bytes);
-// That of a whole file. Throws as InputFile does.
+// The hash of a whole file. Throws as InputFile does.
 std::uint64_t xxh3_of_file(const std::filesystem::path& path);
 
 }  // namespace vcas

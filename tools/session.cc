@@ -133,7 +133,7 @@ StepFlops count_exact_step(Model& model, CountOps& ops, const RunConfig& config,
     ops.enter_phase(Phase::kBackward);
     model.graph.backward(exec, {.gradients = {gradients}});
   }
-  // Those of all ranks.
+  // All ranks have such a share.
   const double portions =
       static_cast<double>(config.train.batch_size) / static_cast<double>(batch.items);
   const StepFlops flops{portions * ops.flops(Phase::kForward),
