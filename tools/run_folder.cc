@@ -411,8 +411,7 @@ std::optional<std::int64_t> newest_crash(const fs::path& run) {
   return newest;
 }
 
-// Runs of a comparison lie in VARIANT, or VARIANT/seedN.
-static bool is_of_comparison(const fs::path& run) {
+bool is_of_comparison(const fs::path& run) {
   return fs::exists(run.parent_path() / kComparisonFile) ||
          fs::exists(run.parent_path().parent_path() / kComparisonFile);
 }

@@ -103,6 +103,8 @@ class RunFolder {
 inline constexpr const char* kComparisonFile = "compare.json";
 inline constexpr const char* kComparisonTables[] = {"compare.csv", "compare.md"};
 std::vector<std::string> runs_of_comparison(const std::filesystem::path& folder);
+// Whether one of these is the run in this folder.
+bool is_of_comparison(const std::filesystem::path& run);
 
 // The step of its newest crash-STEP.json; empty where there is none.
 // Throws kNoInput for a folder that cannot be read.

@@ -50,9 +50,9 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
        "--set model.heads: error: model.heads must divide model.width 16, got 3\n"
        "1 error; nothing was run\n"},
       {with({"device=emu", "model.width=256", "model.heads=1"}), 78,
-       "error: attention heads of width 256 need 100 KiB of shared memory, device \"emu\" has 99 "
-       "KiB\n  hint: give the model more heads (model.heads), which are narrower, or train it on "
-       "device=\"cpu\"\n"},
+       "error: vit.encoder.layer.0.attention: attention heads of width 256 need 100 KiB of shared "
+       "memory, device \"emu\" has 99 KiB\n  hint: give the model more heads (model.heads), which "
+       "are narrower, or train it on device=\"cpu\"\n"},
       {with({"train.balance_lengths=true"}), 78,
        "--set train.balance_lengths: error: train.balance_lengths is for texts, and data.type "
        "\"synthetic\" has none\n"

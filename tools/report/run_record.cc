@@ -45,9 +45,7 @@ void read_config(RunRecord& run) {
 }
 
 const char* how_to_go_on(const fs::path& run) {
-  const fs::path above = run.parent_path();  // the run of a comparison is VARIANT or VARIANT/seedN
-  if (fs::exists(above / kComparisonFile) || fs::exists(above.parent_path() / kComparisonFile))
-    return "vcas compare --resume goes on with it";
+  if (is_of_comparison(run)) return "vcas compare --resume goes on with it";
   return checkpoint_steps(run).empty() ? "it has saved nothing: train again with --overwrite"
                                        : "vcas-train --resume goes on with it";
 }
