@@ -349,8 +349,7 @@ TEST_CASE("no other ratios meet the budget at less cost", "[curves][law]") {
     CHECK_THAT(variance, WithinRel(budget, 0.1));
     CHECK(best.ratios.act[0] <= best.ratios.act[1]);
     double least = 1e9;
-    const std::vector<double> grid =
-        cases_to_run({0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0});
+    const std::vector<double> grid = cases_to_run({0.1, 0.2, 0.3, 0.4, 0.55, 0.75, 1.0});
     for (const double a : grid)
       for (const double b : grid)
         for (const double v : grid)
