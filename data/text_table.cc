@@ -266,10 +266,10 @@ bool TextTable::next(std::vector<std::string>& fields) {
     if (!std::exchange(pending_, false) && !read_record(fault)) return false;
     if (blank_) return true;
     if (fault.text.empty()) fault = split_row(fields);
-    if (fault.text.empty()) return true;
+    if (fault.text.empty()) return any_row_ = true;
     if (!options_.skip_bad_rows && !(fault.uneven && options_.skip_uneven_rows))
       throw Error(ExitCode::kBadData, fmt::format("{}: {}", place(), fault.text),
-                  fault.lacks_column && begin_ == 1 ? options_.column_hint : kBadRowHint);
+                  fault.lacks_column && !any_row_ ? options_.column_hint : kBadRowHint);
     ++skipped_;
   }
 }

@@ -79,6 +79,7 @@ class TextTable {
   std::vector<std::string> record_;
   std::int64_t begin_ = 0;   // line of the record
   bool blank_ = false;       // the record is a blank line
+  bool any_row_ = false;     // a row was read that had all columns
   bool pending_ = false;     // the first record was read to count its fields
   std::int64_t blanks_ = 0;  // blank rows before it, still to come
   std::int64_t skipped_ = 0;

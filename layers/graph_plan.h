@@ -107,7 +107,7 @@ struct GraphPlan {
 void check_plan(const GraphNode& node);
 
 // Calls a layer. The name of its node then begins the text of what it throws.
-// A device may throw for an earlier call: its errors stay as they are.
+// A device that is lost, full or broken may throw for an earlier call: these errors stay.
 template <class Call>
 void name_errors(const GraphNode& node, const Call& call) {
   try {

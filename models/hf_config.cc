@@ -67,8 +67,11 @@ std::string processor_type(const HfConfig& config) {
 // ConvNextImageProcessor: short sides become size / crop_pct, but from 384 on images are squeezed.
 void read_convnext_size(const HfConfig& config, HfImageProcessor& images) {
   constexpr std::int64_t kSqueezedFrom = 384;
+  if (config.get("do_center_crop", false))
+    config.fail_unsupported("do_center_crop", "of ConvNext only false is");
   const double share = config.get("crop_pct", 224.0 / 256);
-  if (!(share > 0 && share <= 1)) config.fail_unsupported("crop_pct", "only a share of 1 is");
+  if (!(share >= 0.01 && share <= 1))
+    config.fail_unsupported("crop_pct", "only a share from 0.01 to 1 is");
   std::int64_t side = 0;
   if (config.has("size") && config.at("size").is_object()) {
     const auto edges = config.get<std::map<std::string, std::int64_t>>("size");

@@ -274,7 +274,7 @@ class SeedRuns {
     std::int64_t steps = 0, total = 0;
     for (const Contender& c : contenders_) {
       steps += c.run.steps();
-      total += c.session().total_steps();
+      total += has_diverged(c.record) ? c.run.steps() : c.session().total_steps();
     }
     progress_.update(steps, total, [&] { return describe(); });
   }

@@ -45,7 +45,7 @@ struct VariantText {
 // What forbids a name, which names a folder; empty: nothing.
 std::string name_fault(const std::string& name) {
   static const std::regex kName("[A-Za-z0-9][A-Za-z0-9_.+-]*");
-  static const std::regex kOfRuns("(best|last|lock|replaced|checkpoint-|compare\\.).*");
+  static const std::regex kOfRuns("(best|last|lock|replaced)(\\..*)?|checkpoint-.*|compare\\..*");
   if (!std::regex_match(name, kName))
     return "a name has letters, digits and _ . + - only, for it names a folder";
   if (std::regex_match(name, kOfRuns))

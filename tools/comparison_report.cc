@@ -210,7 +210,7 @@ class Table {
       if (is_base && (style.value == kDifference.value || key.starts_with("saved.")))
         row.emplace_back();
       else if (number.is_null())
-        row.push_back(none);
+        row.push_back(until.is_null() ? "-" : none);  // a run that diverged may have reached it
       else if (none == kNever && number["seeds"] < asked)  // a mean of the others would flatter
         row.push_back(
             fmt::format("{} in {} of {}", kNever, asked - number["seeds"].get<double>(), asked));

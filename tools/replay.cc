@@ -18,19 +18,44 @@ namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
+// What crash-STEP.json tells of the run that ended so.
+struct Crash {
+  std::optional<std::vector<std::int64_t>> checkpoints;
+  std::optional<std::string> config;  // JSON
+  std::string fork_of;                // a checkpoint; empty: it was no fork
+  std::optional<int> ranks;
+};
+
+Crash read_crash(const fs::path& file) {
+  const nlohmann::json content = read_json(file);
+  Crash crash;
+  try {
+    if (content.contains("checkpoints")) content["checkpoints"].get_to(crash.checkpoints.emplace());
+    if (content.contains("config")) crash.config = content["config"].dump();
+    if (content.contains("ranks")) crash.ranks = content["ranks"].get<int>();
+    crash.fork_of = content.value("fork_of", "");
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ExitCode::kBadData, fmt::format("{}: {}", file.string(), error.what()),
+                "the file is damaged; --step N looks at the step without it");
+  }
+  return crash;
+}
+
 // The run as it was after the last checkpoint before `step`, or at its beginning.
 // The run is the one that `crash` tells of, if it does: another may have come back to the folder.
-TrainRequest request_before(const fs::path& run, std::int64_t step, const nlohmann::json& crash) {
+TrainRequest request_before(const fs::path& run, std::int64_t step, const Crash& crash) {
   TrainRequest request;
   request.from.run = run;
   const std::vector<std::int64_t> saved = checkpoint_steps(run);
-  for (const std::int64_t own : crash.value("checkpoints", saved))
+  for (const std::int64_t own : crash.checkpoints.value_or(saved))
     if (own < step && std::ranges::count(saved, own) > 0)
       request.from.checkpoint = checkpoint_folder(run, own);
+  request.fork = request.from.checkpoint.empty() && !crash.fork_of.empty();
+  if (request.fork) request.from.checkpoint = crash.fork_of;
   request.resume = !request.from.checkpoint.empty();
-  if (!request.resume && crash.contains("config"))
-    request.loaded = load_config(
-        SourceText{fmt::format("crash-{}.json", step), crash["config"].dump()}, {}, /*saved=*/true);
+  if (!request.continues() && crash.config)
+    request.loaded = load_config(SourceText{fmt::format("crash-{}.json", step), *crash.config}, {},
+                                 /*saved=*/true);
   else
     request.loaded = load_config(
         ((request.resume ? request.from.checkpoint : run) / "config.json").string(), {});
@@ -41,8 +66,9 @@ TrainRequest request_before(const fs::path& run, std::int64_t step, const nlohma
 void restore(const TrainRequest& request, const RunData& data, Session& session) {
   load_checkpoint(request.from.checkpoint, session.trainer());
   const nlohmann::json state = read_trainer_state(request.from.checkpoint);
-  check_same_data(request.from.checkpoint, state.value("data", nlohmann::json::object()), data,
-                  session.model(), /*fork=*/false);
+  if (!request.fork)  // whose data may be others
+    check_same_data(request.from.checkpoint, state.value("data", nlohmann::json::object()), data,
+                    session.model(), /*fork=*/false);
   session.restore(state.at("session"));
 }
 
@@ -62,8 +88,9 @@ void replay(const ReplayRequest& asked) {
     throw Error(ExitCode::kNoInput, asked.run.string() + ": no crash-STEP.json in it",
                 "--step N looks at any step of the run");
   const std::int64_t step = asked.step > 0 ? asked.step : *crashed;
-  nlohmann::json crash = nlohmann::json::object();
-  if (asked.step == 0) crash = read_json(asked.run / fmt::format("crash-{}.json", step));
+  const Crash crash =
+      asked.step == 0 ? read_crash(asked.run / fmt::format("crash-{}.json", step)) : Crash();
+  const int ranks = crash.ranks ? *crash.ranks : ranks_of(asked.run, step);
   const TrainRequest request = request_before(asked.run, step, crash);
   const RunConfig& config = request.loaded.config;
   const RunData data(config, /*check_images=*/false, request.from.checkpoint);
@@ -75,6 +102,10 @@ void replay(const ReplayRequest& asked) {
   const std::string from =
       request.resume ? request.from.checkpoint.string() : std::string("the beginning");
   std::fputs(fmt::format("replaying step {} from {}\n", step, from).c_str(), stdout);
+  if (ranks > 1)
+    std::fputs(fmt::format("  {} processes had trained: one may draw and round otherwise\n", ranks)
+                   .c_str(),
+               stdout);
   while (session.trainer().steps() < step - 1) session.step();
   Loader loader(*data.train, session.loader_options(), step - 1);
   std::fputs(fmt::format("items of step {}: {}\n", step, fmt::join(loader.next().ids, " ")).c_str(),
@@ -93,12 +124,6 @@ void replay(const ReplayRequest& asked) {
       fmt::format("ok  all numbers of step {} and of an evaluation after it are finite\n", step)
           .c_str(),
       stdout);
-  if (const int ranks = crash.value("ranks", ranks_of(asked.run, step)); ranks > 1)
-    std::fputs(
-        fmt::format("    but {} processes had trained, and one may draw and round otherwise\n",
-                    ranks)
-            .c_str(),
-        stdout);
 }
 
 }  // namespace vcas

@@ -412,8 +412,9 @@ std::optional<std::int64_t> newest_crash(const fs::path& run) {
 }
 
 bool is_of_comparison(const fs::path& run) {
-  return fs::exists(run.parent_path() / kComparisonFile) ||
-         fs::exists(run.parent_path().parent_path() / kComparisonFile);
+  const fs::path whole = fs::absolute(run / "x").lexically_normal().parent_path();  // of "." too
+  return fs::exists(whole.parent_path() / kComparisonFile) ||
+         fs::exists(whole.parent_path().parent_path() / kComparisonFile);
 }
 
 ResumePoint find_resume_point(const fs::path& given, bool to_resume) {

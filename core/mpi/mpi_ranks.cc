@@ -115,8 +115,9 @@ std::shared_ptr<Ranks> ranks_of_environment() {
 
 void check_launcher(const Ranks& ranks) {
   if (ranks.size() > 1) return;
-  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
-    if (number_of(variable) == 1) return;  // of a job with more tasks, maybe
+  // A batch job may have more tasks than a launcher in it has processes.
+  const bool is_launched_alone =
+      number_of("OMPI_COMM_WORLD_SIZE") == 1 || number_of("PMI_SIZE") == 1;
   const struct {
     const char *variable, *hint;
   } launchers[] = {
@@ -125,7 +126,8 @@ void check_launcher(const Ranks& ranks) {
       {"SLURM_NTASKS", "start it with srun --mpi=pmix, or mpirun; or ask for one task"},
       {"WORLD_SIZE", "torchrun is not supported: start it with mpirun, or srun --mpi=pmix"}};
   for (const auto& [variable, hint] : launchers)
-    if (const int processes = number_of(variable); processes > 1)
+    if (const int processes = number_of(variable);
+        processes > 1 && !(is_launched_alone && std::string_view(variable) == "SLURM_NTASKS"))
       throw Error(ExitCode::kUnavailable,
                   fmt::format("{}={}, but this process would train alone: {} runs of one process "
                               "are no run of {}",

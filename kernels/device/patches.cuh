@@ -128,7 +128,7 @@ void weight_gradient_of_patches(Context& context, const LinearBackwardWeight& ar
   const T* dy = args.dy.ptr<T>();
   C* dweight = args.dweight.ptr<C>();
   const std::int64_t values = args.dweight.width(), d = args.dy.width();
-  const std::int64_t rows = kept ? args.kept.elements() : args.dy.rows();
+  const std::int64_t rows = args.depth();
   const std::int64_t width = Patches::padded(values, sizeof(T));
   const std::int64_t most = Patches::rows_at_once(width);
   T* space = scratch<T>(context, std::min(most, rows) * width);

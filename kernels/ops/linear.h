@@ -127,13 +127,14 @@ struct LinearBackwardWeight {
   Tensor dy;       // T [K, D]
   Tensor x_full;   // T [R, C]; [pixels, channels] with patches
   Patches patches = {};
-  Tensor row = {};                  // i32 [K], optional
-  Tensor kept = {};                 // i32 [n], optional: all K rows
-  Tensor scale = {};                // S [n], optional: all ones
-  Tensor count = {};                // i32 [1], optional, only with kept
-  double expected = 0;              // of count, where it is given: what the product costs
-  bool accumulate = false;          // dW += instead of dW =
-  std::optional<bool> copies = {};  // what copies_rows() says; benchmarks and tests set it
+  Tensor row = {};          // i32 [K], optional
+  Tensor kept = {};         // i32 [n], optional: all K rows
+  Tensor scale = {};        // S [n], optional: all ones
+  Tensor count = {};        // i32 [1], optional, only with kept
+  double expected = 0;      // of count, where it is given: what the product costs
+  bool accumulate = false;  // dW += instead of dW =
+  // What copies_rows() says where rows are gathered; benchmarks and tests set it.
+  std::optional<bool> copies = {};
   template <class V>
   void visit(V&& v) const {
     v.out("dweight", dweight, accumulate), v.in("dy", dy), v.in("x_full", x_full), v.in("row", row);

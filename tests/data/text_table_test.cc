@@ -198,7 +198,8 @@ TEST_CASE("a column that is not there, or twice, is met with what names it", "[t
   const Folder folder;
   const TableOptions options{.column_hint = "data.text.first names the column"};
   for (const auto& [name, text] :
-       {std::pair("x.tsv", "a\tb\n1\t2\n"), std::pair("x.jsonl", "{\"a\": 1}\n")})
+       {std::pair("x.tsv", "a\tb\n1\t2\n"), std::pair("x.jsonl", "{\"a\": 1}\n"),
+        std::pair("x.jsonl", "\n{\"a\": 1}\n")})
     CHECK(folder.error(name, text, {"c"}, options).hint() == options.column_hint);
   // Rows before it have the column: no setting is wrong, but the row.
   CHECK_THAT(folder.error("x.jsonl", "{\"a\": 1}\n{\"b\": 2}\n", {"a"}, options).hint(),

@@ -1,4 +1,5 @@
 #include "kernels/emu/emu_ops.h"
+#include "kernels/op_cost.h"
 #include "tests/support/check_op.h"
 #include "tests/support/tensor_cores.h"
 
@@ -110,6 +111,10 @@ TEST_CASE("rows that a device copies in pieces", "[linear]") {
     if (draws) args.kept = t.indices(backwards), args.count = t.indices({4098});
     CHECK(args.rows_copied_at_once() == 4096);
     check_op(t, args, {.length = rows + 1});
+    const std::int64_t before = emu_launches(*ops);
+    ops->run(Group<LinearBackwardWeight>{args});
+    CHECK(emu_launches(*ops) - before == 4);
+    CHECK(op_cost(args).launches == 4);
   }
 }
 

@@ -71,11 +71,10 @@ std::vector<double> expected(const TestTensors& t, const LinearBackwardWeight& a
   const auto dy = t.read(args.dy), x = t.read(args.x_full), row = t.read(args.row);
   const auto kept = t.read(args.kept), scale = t.read(args.scale);
   const std::int64_t d = args.dy.width(), c = args.x_full.width();
-  const std::int64_t depth = args.kept ? args.kept.elements() : args.dy.rows();
   const auto at = [](const std::vector<double>& index, std::int64_t i) {
     return index.empty() ? i : static_cast<std::int64_t>(index[static_cast<std::size_t>(i)]);
   };
-  for (std::int64_t i = 0; i < depth; ++i) {
+  for (std::int64_t i = 0; i < args.depth(); ++i) {
     const std::int64_t k = at(kept, i), r = at(row, k);
     const double factor = scale.empty() ? 1 : scale[static_cast<std::size_t>(i)];
     for (std::int64_t o = 0; o < d; ++o)

@@ -91,6 +91,10 @@ TEST_CASE("a launcher of one process in a job of more tasks starts a run") {
                       Catch::Matchers::StartsWith("SLURM_NTASKS=4, but this process would train"));
     ::setenv(variable, "1", 1);
     CHECK_NOTHROW(check_launcher(*ranks));
+    ::setenv("WORLD_SIZE", "4", 1);
+    CHECK_THROWS_WITH(check_launcher(*ranks),
+                      Catch::Matchers::StartsWith("WORLD_SIZE=4, but this process would train"));
+    ::unsetenv("WORLD_SIZE");
     ::unsetenv(variable);
   }
   ::unsetenv("SLURM_NTASKS");

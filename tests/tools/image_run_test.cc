@@ -138,6 +138,13 @@ TEST_CASE("settings of images that do not fit are refused before training", "[im
   square["size"] = {{"height", 8}, {"width", 8}};
   tiny.write_processor(square);
   check("seed=1", 78, "and only a number or a shortest_edge is supported");
+  square["size"] = 8;
+  square["crop_pct"] = 1e-30;
+  tiny.write_processor(square);
+  check("seed=1", 78, "\"crop_pct\" is 1e-30, and only a share from 0.01 to 1 is supported");
+  square["do_center_crop"] = true;
+  tiny.write_processor(square);
+  check("seed=1", 78, "\"do_center_crop\" is true, and of ConvNext only false is supported");
   write_text(tiny.path() / "vit/preprocessor_config.json",
              R"({"image_mean": [0.5], "image_std": [0.5]})");
   check("seed=1", 65, "vit/preprocessor_config.json: lacks \"resample\"");

@@ -48,6 +48,33 @@ TEST_CASE("replay takes the run that diverged last, where the one before it came
   CHECK(contains(of_old.out, "replaying step 4 from out/checkpoint-3\n"));
 }
 
+TEST_CASE("replay of a fork that ended before it saved begins where the fork did") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.steps=4", "method.type=exact"}).code == 0);
+  const Outcome fork =
+      tiny.train({"schedule.learning_rate=1e30", "schedule.kind=constant", "method.type=exact",
+                  "run.folder=fork", "--resume", "out", "--resume-mode=fork"});
+  REQUIRE(fork.code == 70);
+  REQUIRE(contains(fork.err, "step 6: "));
+  const Outcome replayed = run(tiny.path(), {"replay", "fork"});
+  INFO(replayed.out << replayed.err);
+  CHECK(replayed.code == 70);
+  CHECK(contains(replayed.out, "replaying step 6 from out/checkpoint-4\n"));
+  CHECK(contains(replayed.err, "error: step 6: vit."));
+
+  fs::remove(tiny.path() / "fork/metrics.jsonl");  // which tells what crash files do
+  CHECK(run(tiny.path(), {"replay", "fork"}).code == 70);
+  for (const char* damage : {R"({"ranks": "two"})", R"({"checkpoints": 3})"}) {
+    write_text(tiny.path() / "fork/crash-6.json", damage);
+    const Outcome damaged = run(tiny.path(), {"replay", "fork"});
+    CAPTURE(damage, damaged.err);
+    CHECK(damaged.code == 65);
+    CHECK(contains(damaged.err, "error: fork/crash-6.json: "));
+    CHECK(contains(damaged.err,
+                   "\n  hint: the file is damaged; --step N looks at the step without it\n"));
+  }
+}
+
 TEST_CASE("replay of a run that is well, and of what is none") {
   const TinyRun tiny;
   REQUIRE(tiny.train({"run.folder=out", "train.steps=4"}).code == 0);
@@ -67,8 +94,9 @@ TEST_CASE("replay of a run that is well, and of what is none") {
   write_text(tiny.path() / "out/crash-3.json", R"({"step": 3, "ranks": 2})");
   const Outcome of_two = run(tiny.path(), {"replay", "out"});
   CHECK(of_two.code == 0);
-  const std::string differs = " finite\n    but 2 processes had trained, and one may draw ";
-  CHECK(contains(of_two.out, differs + "and round otherwise\n"));
+  const std::string differs =
+      "from the beginning\n  2 processes had trained: one may draw and round otherwise\n";
+  CHECK(contains(of_two.out, differs));
   CHECK_FALSE(contains(well.out, "processes"));
   const fs::path metrics = tiny.path() / "out/metrics.jsonl";
   std::string lines = content(metrics);

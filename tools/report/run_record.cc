@@ -61,8 +61,9 @@ void note_gaps(RunRecord& run, bool is_torn) {
       "the run has not ended: its last logged step is {}{}; {}", run.steps(),
       std::isfinite(total) ? fmt::format(" of {:.0f}", total) : "",
       is_locked(run.folder) ? "it is still going on"
-      : crash ? fmt::format("step {} was not finite: vcas replay names the operation", *crash)
-              : how_to_go_on(run.folder)));
+      : crash > run.steps()  // else of a run that this one came back for
+          ? fmt::format("step {} was not finite: vcas replay names the operation", *crash)
+          : how_to_go_on(run.folder)));
 }
 
 RunRecord read_run(const fs::path& folder) {
@@ -228,14 +229,17 @@ double phase_seconds(const RunRecord& run, const std::string& phase) {
 
 const RunRecord* exact_twin(const RunRecord& run, const std::vector<RunRecord>& runs) {
   if (!run.samples() || !run.config.is_object()) return nullptr;
+  const RunRecord* twin = nullptr;
   for (const RunRecord& other : runs) {
     if (other.samples() || !other.config.is_object() || other.train.empty()) continue;
     const bool same_machine = std::ranges::all_of(
         std::array{"host", "device", "threads", "ranks"},
         [&](const char* key) { return member(other.start, key) == member(run.start, key); });
-    if (same_machine && shared_settings(other) == shared_settings(run)) return &other;
+    if (!same_machine || shared_settings(other) != shared_settings(run)) continue;
+    if (other.steps() == run.steps()) return &other;
+    if (!twin) twin = &other;
   }
-  return nullptr;
+  return twin;
 }
 
 double time_saved(const RunRecord& run, const RunRecord* twin) {
