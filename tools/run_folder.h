@@ -103,7 +103,7 @@ class RunFolder {
 inline constexpr const char* kComparisonFile = "compare.json";
 inline constexpr const char* kComparisonTables[] = {"compare.csv", "compare.md"};
 std::vector<std::string> runs_of_comparison(const std::filesystem::path& folder);
-// Whether one of these is the run in this folder.
+// Whether the run in this folder is one of a comparison.
 bool is_of_comparison(const std::filesystem::path& run);
 
 // The step of its newest crash-STEP.json; empty where there is none.
