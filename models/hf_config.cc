@@ -149,8 +149,8 @@ void check_classifier(const HfModel& model, const ModelOptions& asked, const std
   const std::string head = asked.kind->head(), wanted = problem_type(head);
   if (!model.problem_type.empty() && model.problem_type != wanted) {
     std::string its_own;
-    for (const char* other : {"classification", "regression"})
-      if (model.problem_type == problem_type(other))
+    for (const char* other : {"classification", "regression"})  // models of images have one head
+      if (asked.kind->reads_text() && model.problem_type == problem_type(other))
         its_own = fmt::format("model.head={} reads it; ", other);
     throw Error(ExitCode::kBadConfig,
                 fmt::format("{}: \"problem_type\" is \"{}\", and model.head \"{}\" needs \"{}\"",

@@ -84,6 +84,9 @@ int ranks_of(const fs::path& run, std::int64_t step) {
 
 void replay(const ReplayRequest& asked) {
   const std::optional<std::int64_t> crashed = newest_crash(asked.run);
+  if (const std::vector<std::string> runs = runs_of_comparison(asked.run); !runs.empty())
+    throw Error(ExitCode::kNoInput, asked.run.string() + ": a comparison, no run",
+                "each run has a folder in it, such as " + (asked.run / runs.front()).string());
   if (asked.step == 0 && !crashed)
     throw Error(ExitCode::kNoInput, asked.run.string() + ": no crash-STEP.json in it",
                 "--step N looks at any step of the run");

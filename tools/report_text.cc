@@ -14,8 +14,10 @@ std::string format_bytes(double bytes) {
   return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 1, units[unit]);
 }
 
-// The change of nothing is 0.0 - 0, not -0.
-std::string format_change(double saved) { return fmt::format("{:+.1f}%", 0.0 - 100 * saved); }
+std::string format_change(double saved) {
+  const std::string text = fmt::format("{:+.1f}%", -100 * saved);
+  return text == "-0.0%" ? "+0.0%" : text;
+}
 
 std::string format_change(const std::optional<Estimate>& saved) {
   if (!is_known(saved)) return "not known yet";

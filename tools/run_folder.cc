@@ -449,9 +449,11 @@ ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
           fmt::format("each run has a folder in it, such as {}{}", (folder / runs.front()).string(),
                       to_resume ? "; vcas compare --resume goes on with all" : ""));
     throw Error(ExitCode::kNoInput, folder.string() + ": no complete checkpoint" + ignored,
-                is_of_comparison(path) ? "vcas compare --keep-weights keeps those of finished runs"
-                : to_resume            ? "start again with --overwrite"
-                                       : model_hint);
+                newest_crash(path) ? "it diverged before it saved; vcas replay says where"
+                : is_of_comparison(path)
+                    ? "vcas compare --keep-weights keeps those of finished runs"
+                : to_resume ? "start again with --overwrite"
+                            : model_hint);
   }
   return {.run = folder,
           .checkpoint = checkpoint_folder(folder, *newest.step),

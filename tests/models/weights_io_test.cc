@@ -281,7 +281,7 @@ TEST_CASE("a classifier for another kind of task is refused", "[weights_io]") {
       [&] {
         options_of({{"problem_type", "regression"}}, "classification");
       },
-      ExitCode::kBadConfig, "\"problem_type\" is \"regression\"");
+      ExitCode::kBadConfig, "\"problem_type\" is \"regression\"", "model.head=regression reads");
   check_error([&] { options_of(nlohmann::json::object(), "regression"); }, ExitCode::kBadConfig,
               "model.head \"regression\" needs \"regression\"");
 
@@ -482,6 +482,16 @@ TEST_CASE("a ViT of Hugging Face says what its classifier reads", "[weights_io]"
     CHECK(to_json(hf_options(asked))["pooling"] == (name == "vit" ? "first" : "mean"));
   }
   TemporaryFolder folder;
+  const fs::path vit = fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf/vit";
+  nlohmann::json of_numbers = nlohmann::json::parse(read_file(vit / "config.json"));
+  of_numbers["problem_type"] = "regression";
+  fs::copy(vit / "model.safetensors", folder.path() / "model.safetensors");
+  atomic_write(folder.path() / "config.json", of_numbers.dump());
+  const Error refused = error_of([&] {
+    hf_options(read_model_options({"type=vit", "pretrained=" + folder.path().string()}));
+  });
+  CHECK_THAT(std::string(refused.what()), ContainsSubstring("\"problem_type\" is \"regression\""));
+  CHECK(refused.hint() == "model.new_classifier=true starts a new classifier over its blocks");
   const auto check = [&](const char* key, const nlohmann::json& value, const std::string& text) {
     nlohmann::json config =
         nlohmann::json::parse(read_file(VCAS_SOURCE_DIR "/tests/golden/hf/vit_mean/config.json"));

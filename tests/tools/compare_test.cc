@@ -95,6 +95,11 @@ TEST_CASE("comparisons get folders of their own, and --resume the newest") {
   CHECK(contains(model.err,
                  "error: runs/tiny-compare: a comparison, no complete checkpoint\n"
                  "  hint: each run has a folder in it, such as runs/tiny-compare/exact\n"));
+  const Outcome replayed = run(tiny.path(), {"replay", "runs/tiny-compare"});
+  CHECK(replayed.code == 66);
+  CHECK(replayed.err ==
+        "error: runs/tiny-compare: a comparison, no run\n"
+        "  hint: each run has a folder in it, such as runs/tiny-compare/exact\n");
 
   const Outcome again = run(tiny.path(), {"compare", "tiny.json", "train.steps=20", "--overwrite"});
   CHECK(again.code == 0);

@@ -22,6 +22,11 @@ TEST_CASE("replay names the operation that ended a run") {
   REQUIRE(outcome.code == 70);
   CHECK(contains(outcome.err, "vcas replay out names the operation\n"));
   check("the beginning");
+  for (const std::vector<std::string>& reads :
+       {std::vector<std::string>{"eval", "--model", "out"}, {"vcas-train", "--resume", "out"}})
+    CHECK(contains(run(tiny.path(), reads).err,
+                   "error: out: no complete checkpoint\n"
+                   "  hint: it diverged before it saved; vcas replay says where\n"));
 
   std::vector<std::string> saving = diverging;
   saving.insert(saving.end(), {"train.checkpoint_every=1", "--overwrite"});

@@ -345,6 +345,9 @@ TEST_CASE("report: what is missing is left out, and said") {
     for (const std::string& place : {std::string("good/report.html/x"), too_long})
       fails({"good", option, place}, 73,
             "\n  hint: choose another place for " + std::string(option));
+  fails({"good", "--csv", "good/./report.html"}, 2,
+        "error: good/./report.html: both --csv and the page\n"
+        "  hint: choose another place for --csv\n");
   for (int i = 0; i < 9; ++i) runs.add("many/" + std::to_string(i), RunText().text());
   std::vector<std::string> many;
   for (int i = 0; i < 9; ++i) many.push_back("many/" + std::to_string(i));

@@ -54,6 +54,11 @@ void report(const ReportRequest& request) {
                             kPlotColours, runs.size()),
                 "make several reports, each with its own --to");
   const fs::path page = request.page.empty() ? request.runs.front() / "report.html" : request.page;
+  std::error_code error;
+  if (!request.csv.empty() &&
+      fs::weakly_canonical(request.csv, error) == fs::weakly_canonical(page, error))
+    throw Error(ExitCode::kUsage, request.csv.string() + ": both --csv and the page",
+                "choose another place for --csv");
   check_output(page, "--to", kPageBegin);
   if (!request.csv.empty()) check_output(request.csv, "--csv", kCsvBegin);
   if (!request.svg_folder.empty()) check_output(request.svg_folder, "--svg");
