@@ -449,7 +449,8 @@ ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
           fmt::format("each run has a folder in it, such as {}{}", (folder / runs.front()).string(),
                       to_resume ? "; vcas compare --resume goes on with all" : ""));
     throw Error(ExitCode::kNoInput, folder.string() + ": no complete checkpoint" + ignored,
-                newest_crash(path) ? "it diverged before it saved; vcas replay says where"
+                fs::is_directory(path) && newest_crash(path)
+                    ? "it diverged before it saved; vcas replay says where"
                 : is_of_comparison(path)
                     ? "vcas compare --keep-weights keeps those of finished runs"
                 : to_resume ? "start again with --overwrite"
