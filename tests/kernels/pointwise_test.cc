@@ -350,6 +350,47 @@ TEST_CASE("optimizers write the parameters, and the same rounded once", "[pointw
   }
 }
 
+TEST_CASE("moments on the CPU are normal numbers or zero", "[pointwise]") {
+  constexpr std::int64_t kCount = 43;  // more than a vector, and a rest
+  constexpr float kSmallest = std::numeric_limits<float>::min();
+  for (const CpuLevel level : {CpuLevel::kBase, CpuLevel::kV3, CpuLevel::kV4}) {
+    if (!cpu_has(level)) continue;
+    on_backend("cpu", *make_cpu_ops(level), DType::kF32, [&](TestTensors& t) {
+      const auto small = [&] {
+        return t.filled({kCount}, [](std::int64_t i) {
+          return static_cast<double>(i % 3 - 1) * kSmallest * (i % 2 ? 1 : 4);
+        });
+      };
+      const Tensor zero = t.filled({kCount}, [](std::int64_t) { return 0; });
+      const AdamStep adam{.param = t.normal({kCount}),
+                          .first_moment = small(),
+                          .second_moment = t.filled({kCount}, [](auto) { return kSmallest; }),
+                          .grad = zero,
+                          .clip_factor = one_f64(t, 1)};
+      t.ops().run(adam);
+      for (const double second : t.read(adam.second_moment)) CHECK(second == 0);
+      const auto check = [&](const Tensor& moment) {
+        const std::vector<double> left = t.read(moment);
+        for (std::size_t i = 0; i < left.size(); ++i) {
+          INFO(i << ": " << left[i]);
+          CHECK((left[i] != 0) == (i % 3 != 1 && i % 2 == 0));
+          CHECK((left[i] == 0 || std::abs(left[i]) >= kSmallest));
+        }
+      };
+      check(adam.first_moment);
+      for (const bool nesterov : {false, true}) {
+        const SgdStep sgd{.param = t.normal({kCount}),
+                          .momentum = small(),
+                          .grad = zero,
+                          .clip_factor = one_f64(t, 1),
+                          .nesterov = nesterov};
+        t.ops().run(sgd);
+        check(sgd.momentum);
+      }
+    });
+  }
+}
+
 TEST_CASE("norms of rows that no sum of squares in their type holds", "[pointwise]") {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   // Row r has this number in all columns. More rows than vectors have lanes, and a rest.
