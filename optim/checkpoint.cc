@@ -21,6 +21,7 @@ constexpr std::string_view kPrefix = "checkpoint-";
 constexpr const char* kStateFile = "trainer_state.json";
 constexpr const char* kMethodFile = "method.safetensors";
 constexpr const char* kItemMemory = "item_memory";
+constexpr const char* kMethodKey = "vcas.method";  // whose memory it is; absent from older files
 
 StoredType stored_type(DType dtype) {
   VCAS_CHECK(dtype == DType::kF32 || dtype == DType::kF64,
@@ -80,11 +81,13 @@ void read_tensors(const fs::path& path, Ops& ops, const std::vector<NamedTensor>
               "the file belongs to another model");
 }
 
-void write_item_memory(const fs::path& folder, std::span<const float> memory, std::int64_t step) {
+void write_item_memory(const fs::path& folder, Trainer& trainer) {
+  const std::span<const float> memory = trainer.item_memory();
   if (memory.empty()) return;
-  write_safetensors(folder / kMethodFile,
-                    {{kItemMemory, StoredType::kF32, {std::ssize(memory)}, std::as_bytes(memory)}},
-                    {{"vcas.step", std::to_string(step)}});
+  write_safetensors(
+      folder / kMethodFile,
+      {{kItemMemory, StoredType::kF32, {std::ssize(memory)}, std::as_bytes(memory)}},
+      {{"vcas.step", std::to_string(trainer.steps())}, {kMethodKey, trainer.method_type()}});
 }
 
 void read_item_memory(const fs::path& folder, std::span<float> memory) {
@@ -132,7 +135,7 @@ void save_checkpoint(const fs::path& folder, Trainer& trainer, const nlohmann::j
   write_tensors(target.path() / "model.safetensors", trainer.ops(), weights(trainer.model()), step);
   write_tensors(target.path() / "optimizer.safetensors", trainer.ops(), trainer.optimizer().state(),
                 step);
-  write_item_memory(target.path(), trainer.item_memory(), step);
+  write_item_memory(target.path(), trainer);
   atomic_write(target.path() / kStateFile, state.dump(2) + "\n");
   for (const auto& [name, text] : texts) atomic_write(target.path() / name, text);
   write_manifest(target.path());
@@ -148,7 +151,10 @@ nlohmann::json load_checkpoint(const fs::path& folder, Trainer& trainer) {
 }
 
 bool has_item_memory(const fs::path& folder, Trainer& trainer) {
-  return !trainer.item_memory().empty() && fs::exists(folder / kMethodFile);
+  if (trainer.item_memory().empty() || !fs::exists(folder / kMethodFile)) return false;
+  const SafetensorsFile file(folder / kMethodFile);
+  const auto method = file.metadata().find(kMethodKey);
+  return method == file.metadata().end() || method->second == trainer.method_type();
 }
 
 nlohmann::json read_trainer_state(const fs::path& folder) {

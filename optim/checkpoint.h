@@ -25,7 +25,7 @@ void save_checkpoint(const std::filesystem::path& folder, Trainer& trainer,
 // Throws kBadData for damaged files and kBadConfig for those of another model or other data.
 nlohmann::json load_checkpoint(const std::filesystem::path& folder, Trainer& trainer);
 
-// Whether the checkpoint has numbers of items for the method of `trainer`.
+// Whether the checkpoint has numbers of items, and the method of `trainer` made them.
 bool has_item_memory(const std::filesystem::path& folder, Trainer& trainer);
 
 // The `state` alone, of a run: an object with an integer `step` and an object `session`.

@@ -111,6 +111,7 @@ class Trainer {
   const Method& method() const { return *method_; }
   // What leaves items out of the batches, for the Loader; null: nothing does.
   ItemChooser* chooser() { return method_->chooser(); }
+  const std::string& method_type() const { return options_.method.type; }
   std::span<float> item_memory() { return method_->item_memory(); }
   Optimizer& optimizer() { return optimizer_; }
   const Schedule& schedule() const { return schedule_; }

@@ -180,7 +180,14 @@ class SeedRuns {
         find_checkpoint(request.folder / record["name"].get<std::string>(), run);
       const RunData& data = data_for(run.loaded.config, request);
       check_same_files(run, data);
-      contenders_.emplace_back(record, std::move(run), data, progress_);
+      try {
+        contenders_.emplace_back(record, std::move(run), data, progress_);
+      } catch (const Error& error) {
+        throw Error(
+            error.code(),
+            fmt::format("variant \"{}\": {}", record["variant"].get<std::string>(), error.what()),
+            error.hint());
+      }
       label_ += (contenders_.size() > 1 ? " / " : "") + record["variant"].get<std::string>();
     }
   }

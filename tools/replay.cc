@@ -58,7 +58,7 @@ TrainRequest request_before(const fs::path& run, std::int64_t step, const Crash&
                                  /*saved=*/true);
   else
     request.loaded = load_config(
-        ((request.resume ? request.from.checkpoint : run) / "config.json").string(), {});
+        ((request.continues() ? request.from.checkpoint : run) / "config.json").string(), {});
   keep_threads(request);
   return request;
 }
@@ -72,12 +72,34 @@ void restore(const TrainRequest& request, const RunData& data, Session& session)
   session.restore(state.at("session"));
 }
 
+// How the run began, and began again.
+std::vector<nlohmann::json> starts_of(const fs::path& run) {
+  const fs::path metrics = run / "metrics.jsonl";
+  if (!fs::exists(metrics))
+    throw Error(ExitCode::kNoInput, metrics.string() + ": No such file or directory",
+                "replay takes the folder of a run");
+  std::vector<nlohmann::json> starts = read_metrics(metrics);
+  std::erase_if(starts, [](const auto& line) { return line.value("event", "") != "start"; });
+  return starts;
+}
+
 // Processes that made this step; 1 where that is not known.
-int ranks_of(const fs::path& run, std::int64_t step) {
+int ranks_of(const std::vector<nlohmann::json>& starts, std::int64_t step) {
   int ranks = 1;
-  for (const nlohmann::json& line : read_metrics(run / "metrics.jsonl"))
-    if (line.value("event", "") == "start" && line["step"] < step) ranks = line.value("ranks", 1);
+  for (const nlohmann::json& start : starts)
+    if (start["step"] < step) ranks = start.value("ranks", 1);
   return ranks;
+}
+
+// The checkpoint that a fork began with; empty: the run is no fork. Throws kUsage for its steps.
+std::string fork_of(const std::vector<nlohmann::json>& starts, std::int64_t step) {
+  if (starts.empty()) return {};
+  const nlohmann::json& first = starts.front();
+  if (const auto begin = first["step"].get<std::int64_t>(); step <= begin)
+    throw Error(ExitCode::kUsage,
+                fmt::format("--step is {}, and the run began with step {}", step, begin + 1),
+                "it is a fork of " + first.value("fork_of", "another run"));
+  return first.value("fork_of", "");
 }
 
 }  // namespace
@@ -91,9 +113,12 @@ void replay(const ReplayRequest& asked) {
     throw Error(ExitCode::kNoInput, asked.run.string() + ": no crash-STEP.json in it",
                 "--step N looks at any step of the run");
   const std::int64_t step = asked.step > 0 ? asked.step : *crashed;
-  const Crash crash =
-      asked.step == 0 ? read_crash(asked.run / fmt::format("crash-{}.json", step)) : Crash();
-  const int ranks = crash.ranks ? *crash.ranks : ranks_of(asked.run, step);
+  Crash crash;
+  if (asked.step == 0)
+    crash = read_crash(asked.run / fmt::format("crash-{}.json", step));
+  else
+    crash.fork_of = fork_of(starts_of(asked.run), step);
+  const int ranks = crash.ranks ? *crash.ranks : ranks_of(starts_of(asked.run), step);
   const TrainRequest request = request_before(asked.run, step, crash);
   const RunConfig& config = request.loaded.config;
   const RunData data(config, /*check_images=*/false, request.from.checkpoint);

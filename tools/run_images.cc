@@ -27,6 +27,18 @@ ImageCheck image_check(const RunConfig& config) {
   return check;
 }
 
+// Images are of the size that the model reads, `shape` [channels, height, width], if it is square.
+static void take_size(const std::vector<std::int64_t>& shape, const std::string& model,
+                      ImageTransformOptions& transform) {
+  if (shape.size() != 3 || shape[1] != shape[2]) return;
+  if (transform.size != 0 && transform.size != shape[1])
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("data.image.size is {}, but {} reads images of {} x {}", transform.size,
+                            model, shape[1], shape[2]),
+                "leave data.image.size out");
+  transform.size = shape[1];
+}
+
 ImageTransformOptions image_transform(const RunConfig& config, const ModelFacts* trained) {
   if (!config.data.kind->images()) return {};
   const ImageSettings& image = *config.data.kind->images();
@@ -37,8 +49,7 @@ ImageTransformOptions image_transform(const RunConfig& config, const ModelFacts*
   std::optional<HfImageProcessor> before;
   if (trained) {
     before = trained->images;
-    const std::vector<std::int64_t>& shape = trained->item_shape;
-    if (before && shape[1] == shape[2]) transform.size = shape[1];
+    if (before) take_size(trained->item_shape, "the trained model", transform);
   } else if (!config.model.pretrained.empty()) {
     const Pretrained from = find_pretrained(config.model.pretrained);
     const ModelFacts facts = pretrained_facts(from);
@@ -49,15 +60,7 @@ ImageTransformOptions image_transform(const RunConfig& config, const ModelFacts*
                               "square ones",
                               from.config.string(), shape[1], shape[2], config.data.kind.type),
                   "start from a model of square images");
-    if (shape.size() == 3 && shape[1] == shape[2]) {
-      if (transform.size != 0 && transform.size != shape[1])
-        throw Error(
-            ExitCode::kBadConfig,
-            fmt::format("data.image.size is {}, but the model of {} reads images of {} x {}",
-                        transform.size, from.config.string(), shape[1], shape[2]),
-            "leave data.image.size out");
-      transform.size = shape[1];
-    }
+    take_size(shape, "the model of " + from.config.string(), transform);
     before = facts.images;
     if (before && !before->size.empty() && shape.size() == 3 &&
         before->size != std::vector{shape[1], shape[2]})

@@ -285,25 +285,26 @@ void TrainingRun::write_start() {
   const Graph& graph = session_.model().graph;
   const RunConfig& c = config();
   const StepFlops flops = session_.exact_step_flops();
-  folder_->metrics().write(
-      MetricEvent::kStart, steps(),
-      {{"date", utc_time()},
-       {"host", host_name()},
-       {"version", VCAS_VERSION},
-       {"device", session_.ops().name()},
-       {"precision", c.precision},
-       {"threads", use_threads(c)},
-       {"ranks", ranks_.size()},
-       {"seed", c.seed},
-       {"total_steps", session_.total_steps()},
-       {"steps_per_epoch", session_.steps_per_epoch()},
-       {"parameters", graph.parameters().count()},
-       {"planned_bytes", trainer().planned_bytes()},
-       {"exact_step_flops", {{"forward", flops.forward}, {"backward", flops.backward}}},
-       {"padded_step_flops", session_.padded_step_flops()},
-       {"gates", gate_names(graph)},
-       {"linears", linear_names(graph)},
-       {"config", to_json(stored_config())}});
+  nlohmann::ordered_json fields = {
+      {"date", utc_time()},
+      {"host", host_name()},
+      {"version", VCAS_VERSION},
+      {"device", session_.ops().name()},
+      {"precision", c.precision},
+      {"threads", use_threads(c)},
+      {"ranks", ranks_.size()},
+      {"seed", c.seed},
+      {"total_steps", session_.total_steps()},
+      {"steps_per_epoch", session_.steps_per_epoch()},
+      {"parameters", graph.parameters().count()},
+      {"planned_bytes", trainer().planned_bytes()},
+      {"exact_step_flops", {{"forward", flops.forward}, {"backward", flops.backward}}},
+      {"padded_step_flops", session_.padded_step_flops()},
+      {"gates", gate_names(graph)},
+      {"linears", linear_names(graph)},
+      {"config", to_json(stored_config())}};
+  if (request_.fork) fields["fork_of"] = request_.from.checkpoint.string();
+  folder_->metrics().write(MetricEvent::kStart, steps(), fields);
 }
 
 void TrainingRun::note(MetricEvent event, std::int64_t step, const nlohmann::ordered_json& fields) {

@@ -1,5 +1,7 @@
 #include "optim/methods/forward_sample.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <limits>
 
@@ -22,6 +24,7 @@ ForwardSample::ForwardSample(const Training& training, const ForwardOptions& opt
                              NeedsAll needs_all)
     : ItemMemory(training, "SampleF", std::move(needs_all)),
       ops_(training.ops),
+      step_items_(training.batch * training.ranks->size()),
       floor_(options.forward_floor),
       ratio_(options.forward_ratio),
       forecast_(static_cast<double>(training.items) / 2) {
@@ -83,13 +86,22 @@ void ForwardSample::end_pass(const Batch& batch, std::int64_t first, std::int64_
 nlohmann::json ForwardSample::state() const {
   nlohmann::json state = ItemMemory::state();
   state["forecast"] = forecast_.state();
+  state["step_items"] = step_items_;
   return state;
 }
 
-// States of older programs have none: it starts anew.
+// Norms are of mean losses over a step, so those of other steps have another size. What norms
+// become is learned anew then, as where the state of an older program does not tell it.
 void ForwardSample::restore(const nlohmann::json& state) {
   ItemMemory::restore(state);
-  if (state.contains("forecast")) forecast_.restore(state.at("forecast"));
+  const std::int64_t before = state.value("step_items", step_items_);
+  if (before < 1)
+    throw Error(ExitCode::kBadData, fmt::format("the state of SampleF: step_items is {}", before),
+                "resume from an earlier checkpoint");
+  if (before != step_items_)
+    scale_numbers(static_cast<float>(before) / static_cast<float>(step_items_));
+  else if (state.contains("forecast"))
+    forecast_.restore(state.at("forecast"));
 }
 
 }  // namespace vcas

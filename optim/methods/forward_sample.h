@@ -93,6 +93,7 @@ class ForwardSample final : public ItemMemory {
   float renewed(float known, float norm, float weight) override;
 
   Ops& ops_;
+  std::int64_t step_items_;  // on all ranks
   double floor_, ratio_;
   NormForecast forecast_;
   Tensor pass_norm_;  // S [items of a pass]

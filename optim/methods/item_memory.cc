@@ -160,6 +160,15 @@ void ItemMemory::remember(std::int64_t last_step) {
   }
 }
 
+void ItemMemory::scale_numbers(float factor) {
+  const auto scale = [factor](std::vector<float>& numbers) {
+    for (float& number : numbers)
+      if (number != kNeverSeen) number *= factor;
+  };
+  scale(memory_);
+  for (Seen& seen : seen_) scale(seen.numbers);
+}
+
 // SampleF, the first to remember items, named its numbers "norms". Its checkpoints stay readable.
 nlohmann::json ItemMemory::state() const {
   nlohmann::json pending = nlohmann::json::array(), seen = nlohmann::json::array();

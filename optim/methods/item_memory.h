@@ -50,6 +50,8 @@ class ItemMemory : public ItemChooser {
   std::span<const float> memory() const { return memory_; }
   // The number of an item; kNeverSeen.
   float number_of(std::int64_t item) const { return memory_[item]; }
+  // Makes all numbers so many times as large.
+  void scale_numbers(float factor);
   RandomKey key(std::int64_t step) const {
     return {.seed = seed_, .stream = Stream::kForward, .step = static_cast<std::uint64_t>(step)};
   }

@@ -436,7 +436,8 @@ void Vcas::restore(const nlohmann::json& state) {
 void Vcas::restore_thresholds(const nlohmann::json& state) {
   std::vector<ItemThreshold>& thresholds = sampled_.thresholds;
   thresholds.assign(thresholds.size(), {});
-  if (thresholds.empty() || state.value("batch", std::int64_t{-1}) != training_.batch) return;
+  if (thresholds.empty() || !state.contains("batch") || state.at("batch") != training_.batch)
+    return;
   const nlohmann::json values = state.value("thresholds", nlohmann::json());
   if (!values.is_array() || values.size() != thresholds.size())
     throw Error(ExitCode::kBadData,

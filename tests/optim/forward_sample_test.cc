@@ -345,6 +345,25 @@ TEST_CASE("a checkpoint with SampleF starts runs without it, and the other way r
     CHECK(report.items == 6);
     CHECK(report.dropped == 6);
   }
+  // Norms are of mean losses: 12 items have two thirds of what 8 have.
+  ForwardFixture larger({.batch = 12});
+  larger.trainer->restore(load_checkpoint(folder.path() / "with", *larger.trainer));
+  const std::span<const float> norms = with.forward().item_memory(),
+                               scaled = larger.forward().item_memory();
+  for (std::size_t i = 0; i < norms.size(); ++i)
+    CHECK(scaled[i] == (norms[i] < 0 ? norms[i] : norms[i] * (8.0F / 12.0F)));
+  nlohmann::json state = with.trainer->state();
+  state["method"]["state"]["forward"]["step_items"] = 0;
+  CHECK_THROWS_WITH(with.trainer->restore(state), "the state of SampleF: step_items is 0");
+
+  // Losses are no norms: another method does not know what this one remembers.
+  ForwardFixture by_loss({.method = R"("type": "infobatch")"});
+  CHECK(has_item_memory(folder.path() / "with", *with.trainer));
+  CHECK_FALSE(has_item_memory(folder.path() / "with", *by_loss.trainer));
+  by_loss.trainer->restore(load_checkpoint(folder.path() / "with", *by_loss.trainer));
+  by_loss.run(9);
+  CHECK(by_loss.reports.front().dropped == 0);
+
   probed.trainer->restore(load_checkpoint(folder.path() / "with", *probed.trainer));
   probed.run(9);
   CHECK(probed.reports.front().measured);

@@ -153,6 +153,13 @@ TEST_CASE("thresholds of another model, or of no sense, are not restored", "[tra
   const nlohmann::json restored = f.trainer->state();
   for (const nlohmann::json& threshold : restored["method"]["state"]["thresholds"])
     CHECK(threshold == nlohmann::json{0.0, 0.0, 0.0});
+
+  // Fixed ratios have no state.
+  vcas_of(options).act_ratio = vcas_of(options).weight_ratio = {0.5};
+  const TrainerFixture fixed(options);
+  const nlohmann::json without = fixed.trainer->state();
+  REQUIRE(without["method"]["state"].is_null());
+  CHECK_NOTHROW(f.trainer->restore(without));
 }
 
 TEST_CASE("a loss that is not finite stops before the weights change", "[trainer][error]") {

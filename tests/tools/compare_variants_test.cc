@@ -523,6 +523,9 @@ TEST_CASE("compare: bad variants and seeds have errors of their own") {
        "error: variant \"x\": seed differs (0 -> 9); it is the same for all variants\n  hint: "
        "--seeds 0,1,2 runs all variants with each seed\n"},
       {{"--variant", "x: run.folder=y"}, 78, "error: variant \"x\": run.folder differs"},
+      {{"--variant", "x: method.forward=true method.forward_ratio=0.5 train.batch_size=1", exact},
+       78,
+       "error: variant \"x\": method.forward: "},
       {{"--seeds", "0,x"}, 2, "error: --seeds takes whole numbers from 0, got \"x\"\n  hint: "},
       {{"--seeds", "0,-1"}, 2, "error: --seeds takes whole numbers from 0, got \"-1\"\n"},
       {{"--seeds", ""}, 2, "error: --seeds takes whole numbers from 0, got \"\"\n"},

@@ -35,6 +35,12 @@ TEST_CASE("a pretrained ViT is fine-tuned on resized CIFAR, exported and loaded 
   CHECK(eval_loss("data.image.short_side=12") != end["eval_loss"]);
   CHECK(eval_loss("data.image.interpolation=bilinear") == end["eval_loss"]);
   CHECK(eval_loss("data.image.interpolation=bicubic") != end["eval_loss"]);
+  const Outcome resized =
+      run(tiny.path(), {"eval", "--model", "out/last", "--set", "data.image.size=16"});
+  CHECK(resized.code == 78);
+  CHECK(resized.err ==
+        "error: data.image.size is 16, but the trained model reads images of 8 x 8\n"
+        "  hint: leave data.image.size out\n");
 
   fs::create_directories(tiny.path() / "moved");
   fs::rename(tiny.path() / "vit", tiny.path() / "moved/vit");  // a checkpoint needs it no more

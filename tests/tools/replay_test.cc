@@ -66,6 +66,14 @@ TEST_CASE("replay of a fork that ended before it saved begins where the fork did
   CHECK(replayed.code == 70);
   CHECK(contains(replayed.out, "replaying step 6 from out/checkpoint-4\n"));
   CHECK(contains(replayed.err, "error: step 6: vit."));
+  const Outcome before = run(tiny.path(), {"replay", "fork", "--step", "5"});
+  CHECK(contains(before.out, "replaying step 5 from out/checkpoint-4\n"));
+  CHECK(contains(before.err, "error: evaluation after step 5: "));
+  const Outcome not_own = run(tiny.path(), {"replay", "fork", "--step", "4"});
+  CHECK(not_own.code == 2);
+  CHECK(not_own.err ==
+        "error: --step is 4, and the run began with step 5\n"
+        "  hint: it is a fork of out/checkpoint-4\n");
 
   fs::remove(tiny.path() / "fork/metrics.jsonl");  // which tells what crash files do
   CHECK(run(tiny.path(), {"replay", "fork"}).code == 70);
@@ -96,6 +104,11 @@ TEST_CASE("replay of a run that is well, and of what is none") {
   CHECK(nothing.code == 66);
   CHECK(nothing.err ==
         "error: none: No such file or directory\n  hint: replay takes the folder of a run\n");
+  const Outcome checkpoint = run(tiny.path(), {"replay", "out/checkpoint-4", "--step", "3"});
+  CHECK(checkpoint.code == 66);
+  CHECK(checkpoint.err ==
+        "error: out/checkpoint-4/metrics.jsonl: No such file or directory\n"
+        "  hint: replay takes the folder of a run\n");
   write_text(tiny.path() / "out/crash-3.json", R"({"step": 3, "ranks": 2})");
   const Outcome of_two = run(tiny.path(), {"replay", "out"});
   CHECK(of_two.code == 0);

@@ -457,6 +457,13 @@ TEST_CASE("divergence leaves a note and the last checkpoint") {
   CHECK(nlohmann::json::parse(content(tiny.path() / "out/crash-2.json"))["step"] == 2);
   CHECK(contains(run(tiny.path(), {"report", "out"}).err,
                  "step 2 was not finite: vcas replay names the operation"));
+  const Outcome evaluated =
+      tiny.train({"schedule.learning_rate=1e30", "schedule.kind=constant", "method.type=exact",
+                  "train.checkpoint_every=1", "train.eval_every=1", "run.folder=evaluated"});
+  CHECK(evaluated.code == 70);
+  CHECK(contains(evaluated.err, "error: evaluation at step 1: loss is "));
+  CHECK(contains(run(tiny.path(), {"report", "evaluated"}).err,
+                 "the evaluation of step 1 was not finite: vcas replay names the operation"));
 }
 
 TEST_CASE("damaged and unfinished checkpoints are passed over and named") {

@@ -57,10 +57,17 @@ void note_gaps(RunRecord& run, bool is_torn) {
   if (!run.end.is_null()) return;
   const double total = number(run.start, "total_steps");
   const std::optional<std::int64_t> crash = newest_crash(run.folder);
+  const bool in_evaluation =
+      crash == run.steps() && std::ranges::any_of(run.warnings, [&](const std::string& warning) {
+        return warning.starts_with(fmt::format("evaluation at step {}:", *crash));
+      });
   run.gaps.push_back(fmt::format(
       "the run has not ended: its last logged step is {}{}; {}", run.steps(),
       std::isfinite(total) ? fmt::format(" of {:.0f}", total) : "",
       is_locked(run.folder) ? "it is still going on"
+      : in_evaluation
+          ? fmt::format("the evaluation of step {} was not finite: vcas replay names the operation",
+                        *crash)
       : crash > run.steps()  // else of a run that this one came back for
           ? fmt::format("step {} was not finite: vcas replay names the operation", *crash)
           : how_to_go_on(run.folder)));
