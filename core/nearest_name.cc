@@ -14,7 +14,9 @@ bool same_letter(char a, char b) {
 }
 
 // Levenshtein distance in which a swap of neighbours is one edit, row by row.
-std::size_t edits_between(std::string_view a, std::string_view b) {
+// It stops where both rows that the next one reads hold `most` edits or more.
+std::size_t edits_between(std::string_view a, std::string_view b, std::size_t most) {
+  if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) >= most) return most;
   std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) above[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
@@ -27,6 +29,7 @@ std::size_t edits_between(std::string_view a, std::string_view b) {
     }
     before.swap(above);
     above.swap(row);
+    if (std::min(std::ranges::min(before), std::ranges::min(above)) >= most) return most;
   }
   return above[b.size()];
 }
@@ -34,10 +37,12 @@ std::size_t edits_between(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
+  constexpr std::size_t kLongest = 100;  // whole texts are no misspelt names
   std::string nearest;
+  if (name.size() > kLongest) return nearest;
   std::size_t fewest = std::max<std::size_t>(1, name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
-    const std::size_t edits = edits_between(name, candidate);
+    const std::size_t edits = edits_between(name, candidate, fewest);
     if (edits < fewest && edits < candidate.size()) {
       fewest = edits;
       nearest = candidate;

@@ -117,6 +117,7 @@ Corpus read_corpus(const CorpusOptions& options, ContentHash key,
     files.push_back(find_plain_or_compressed(file, kMissingHint));
     sources.push_back(source_file(files.back()));
     key.add_number(sources.back().hash);
+    key.add(files.back().extension().string());  // says how it is compressed
     key.add_number(static_cast<std::uint64_t>(format_of(files.back())));
   }
   key.add(options.text_field);

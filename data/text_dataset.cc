@@ -31,6 +31,12 @@ bool is_bare(const std::string& name) {
 constexpr const char* kBadLabelHint =
     "is this the right file and label column? data.skip_bad_rows=true leaves such rows out";
 
+// For messages: the wrong column may hold whole texts.
+std::string start_of(const std::string& label) {
+  const std::size_t shown = bytes_of_code_points(label, 60);
+  return label.substr(0, shown) + (shown < label.size() ? "..." : "");
+}
+
 // Labels of a file as class ids.
 class LabelReader {
  public:
@@ -65,8 +71,8 @@ class LabelReader {
     if (numbers_ && number && *number >= 0 && *number < std::ssize(names_)) return *number;
     const std::string nearest = nearest_name(label, names_);
     throw Error(ExitCode::kBadData,
-                fmt::format("{}: label \"{}\" is not one of {}{}", rows.place(), label,
-                            fmt::join(names_, ", "),
+                fmt::format("{}: label \"{}\" is not one of {}{}", rows.place(), start_of(label),
+                            some_of(names_),
                             nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)),
                 std::string(kBadLabelHint) + "; data.text.labels names the classes");
   }
@@ -298,6 +304,7 @@ std::unique_ptr<TextDataset> load_text(const TextOptions& given, const Tokenizer
   const SourceFile source = source_file(options.file);
   ContentHash key;
   key.add_number(source.hash);
+  key.add(options.file.extension().string());  // says how it is compressed
   for (const std::string& column : {options.first, options.second, options.label}) key.add(column);
   key.add_number(static_cast<std::uint64_t>(table_format(options.file, options.table.format)));
   const TableOptions& table = options.table;

@@ -17,6 +17,8 @@ namespace {
 
 constexpr const char* kUtf8Hint =
     "a table must be UTF-8; iconv -f utf-16 -t utf-8 (or -f latin1) converts it";
+constexpr const char* kQuotesHint =
+    "a field of .csv files that has quotes stands in quotes, and its own are doubled";
 constexpr const char* kOneColumnHint =
     "the file has one column; columns end at tabs in .tsv files, at commas in .csv files";
 constexpr const char* kBadRowHint =
@@ -74,7 +76,8 @@ void TextTable::read_header() {
     throw Error(ExitCode::kBadData, fmt::format("{}: the file is empty", name_),
                 "was it cut off while it was copied?");
   if (!fault.text.empty())
-    throw Error(ExitCode::kBadData, fmt::format("{}: {}", place(), fault.text), kUtf8Hint);
+    throw Error(ExitCode::kBadData, fmt::format("{}: {}", place(), fault.text),
+                text_fault(line_).empty() ? kQuotesHint : kUtf8Hint);
   width_ = record_.size();
   if (!options_.header) {
     pending_ = true;

@@ -106,7 +106,11 @@ struct TrainArguments final : ConfigArguments {
                                  true);
       });
     if (!compares()) keep_threads(request);
-    if (forks()) loaded.own_folder = request.from.run.string() + "-fork";
+    if (forks()) {
+      const bool is_of_run = fs::exists(request.from.run / "metrics.jsonl");  // else a copy
+      const fs::path& source = is_of_run ? request.from.run : request.from.checkpoint;
+      loaded.own_folder = source.string() + "-fork";
+    }
     start(request);
   }
 

@@ -252,7 +252,9 @@ class SeedRuns {
     const RunData& data = data_.emplace_back(config);
     if (request.to_accuracy && std::ranges::count(measure_names(data), "accuracy") == 0)
       throw Error(ExitCode::kBadConfig, "--to-accuracy needs accuracy among the measures",
-                  "train.measures=[\"accuracy\"] measures it");
+                  config.model.kind->head() == "regression"
+                      ? "a model that predicts a number has none"
+                      : "train.measures=[\"accuracy\"] measures it");
     return data;
   }
 

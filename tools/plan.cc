@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 #include <optional>
 
 #include "core/error.h"
@@ -48,9 +49,13 @@ struct DryRun {
   }
 
   const Graph& graph() const { return model->graph; }
-  std::int64_t evaluations(const RunConfig& config) const {
+  // Steps between evaluations. The last step has one too.
+  std::int64_t evaluated_every(const RunConfig& config) const {
     const std::int64_t every = config.train.eval_every.steps(steps_per_epoch);
-    const std::int64_t each = every > 0 ? every : steps_per_epoch;
+    return every > 0 ? every : steps_per_epoch;
+  }
+  std::int64_t evaluations(const RunConfig& config) const {
+    const std::int64_t each = evaluated_every(config);
     return (total_steps + each - 1) / each;
   }
 };
@@ -168,8 +173,11 @@ Json checkpoints_of(const LoadedConfig& loaded, const DryRun& run) {
     bytes += static_cast<std::size_t>(stored.shape.elements()) * dtype_bytes(stored.master.dtype);
   for (const NamedTensor& state : run.trainer->optimizer().state()) bytes += state.tensor.bytes();
   const std::int64_t every = config.train.checkpoint_every.steps(run.steps_per_epoch);
-  const std::int64_t others = every > 0 ? (run.total_steps - 1) / every : 0;
-  const std::int64_t made = std::min(run.total_steps, run.evaluations(config) + others);
+  const std::int64_t before_last = run.total_steps - 1;
+  const std::int64_t others =
+      every > 0 ? before_last / every - before_last / std::lcm(every, run.evaluated_every(config))
+                : 0;
+  const std::int64_t made = run.evaluations(config) + others;
   const std::int64_t kept = std::min(made, config.train.keep_checkpoints + 1);
   return {{"bytes", bytes},
           {"made", made},

@@ -76,9 +76,16 @@ void check_continuation(const ResumePoint& from, bool overwrite) {
                             from.run.string()));
 }
 
-// Moments of another optimizer would be missing.
-void check_same_optimizer(const fs::path& checkpoint, const RunConfig& config) {
+// A fork has the weights and the moments of the checkpoint.
+void check_fork(const fs::path& checkpoint, const RunConfig& config) {
   const RunConfig saved = load_config((checkpoint / "config.json").string(), {}).config;
+  if (config.model.pretrained != saved.model.pretrained ||
+      config.model.new_classifier != saved.model.new_classifier)
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("model.pretrained and model.new_classifier are not those of {}: a fork "
+                            "goes on with its weights",
+                            checkpoint.string()),
+                "leave out --resume to start from model.pretrained");
   const auto &before = saved.optimizer.kind, &now = config.optimizer.kind;
   if (before->state() != now->state())
     throw Error(ExitCode::kBadConfig,
@@ -134,7 +141,15 @@ std::vector<std::string> idle_settings(const TrainRequest& request) {
 
 void check_request(const TrainRequest& request) {
   if (request.continues()) check_same_config(request.from.checkpoint, request.loaded.config);
-  if (request.fork) check_same_optimizer(request.from.checkpoint, request.loaded.config);
+  if (request.fork) check_fork(request.from.checkpoint, request.loaded.config);
+  if (const ConfigOrigin& folder = request.loaded.origins.at("run.folder");
+      request.continues() && folder.label == "--set")
+    if (std::error_code error;
+        !fs::equivalent(request.from.run, request.loaded.config.run.folder, error))
+      throw Error(ExitCode::kUsage,
+                  fmt::format("{} is {}, and --resume goes on in {}", folder.where,
+                              request.loaded.config.run.folder, request.from.run.string()),
+                  "leave it out; --resume-mode=fork starts a new run there");
   if (!request.ranks->is_first()) return;  // the others write nothing
   if (request.continues()) check_continuation(request.from, request.loaded.config.run.overwrite);
   if (const fs::path parent = parent_of(request);
@@ -196,6 +211,14 @@ std::vector<std::string> run_warnings(const TrainRequest& request, const RunData
   std::ranges::copy(idle_settings(request), std::back_inserter(warnings));
   const fs::path checkpoint = parent_of(request);
   if (checkpoint.empty()) return warnings;
+  if (request.fork) {
+    const RunConfig before = load_config((checkpoint / "config.json").string(), {}).config;
+    if (before.train.batch_size != config.train.batch_size)
+      warnings.push_back(
+          fmt::format("train.batch_size was {} and is {}: epochs and the place in the data are "
+                      "counted as if all steps had had {} items",
+                      before.train.batch_size, config.train.batch_size, config.train.batch_size));
+  }
   if (has_learned_labels(checkpoint, config)) {
     std::string split = check_forked_split(checkpoint, config, data);
     // Other classes are what weights alone are for.

@@ -13,4 +13,9 @@ TEST_CASE("the nearest name", "[config]") {
   CHECK(nearest_name("momentum", names).empty());
   CHECK(nearest_name("", names).empty());
   CHECK(nearest_name("x", {}).empty());
+  const std::string text(100, 'x');
+  CHECK(nearest_name(text, {"xy", text + "y"}) == text + "y");
+  CHECK(nearest_name(text + "x", {text + "y"}).empty());
+  // A swap reads the row before the last, which may hold fewer edits.
+  CHECK(nearest_name("abcdef", {"badc", "bacdfe"}) == "bacdfe");
 }

@@ -129,6 +129,9 @@ TEST_CASE("labels are matched by name, or are numbers in the order of the names"
   f.check_bad("sentence\tlabel\na\t-1\n", options, "label \"-1\" is not one of");
   f.check_bad("sentence\tlabel\na\t no\n", {}, "label \" no\" has white space around it");
   f.check_bad("sentence\tlabel\na\tno \n", {}, "label \"no \" has white space around it");
+  options.items.labels = {"a", "b", "c", "d", "e"};
+  f.check_bad("sentence\tlabel\na\t" + std::string(70, 'x') + "\n", options,
+              "label \"" + std::string(60, 'x') + "...\" is not one of a, b, c, d, ... (5)");
   options.items.labels = {"yes", "Yes"};
   check_error([&] { f.load("sentence\tlabel\na\tyes\n", options); }, ExitCode::kBadConfig,
               "data.text.labels has \"Yes\" twice");

@@ -101,6 +101,8 @@ TEST_CASE("csv: quoted fields hold commas, quotes and line ends", "[table]") {
   folder.check_bad("x.csv", "a,b\n1,\"x\"y\n", ":2: column 2: text after the closing quote");
   folder.check_bad("x.csv", "a,b\n1,x\"y\n",
                    ":2: column 2: a quote inside a field that does not begin with one");
+  CHECK(folder.error("x.csv", "a \"b\"\n1\n").hint() ==
+        "a field of .csv files that has quotes stands in quotes, and its own are doubled");
   const TableOptions skip{.skip_bad_rows = true};
   folder.check_bad("x.csv", "a,b\n1,2\n\"3,4\n5,6\n",
                    ":3: column 1: a quote that is not closed before the file ends", {"a"}, skip);

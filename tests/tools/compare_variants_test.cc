@@ -534,7 +534,7 @@ TEST_CASE("compare: bad variants and seeds have errors of their own") {
       {{"--to-accuracy", "88"}, 2, "--to-accuracy: Value 88 not in range"},
       {{"--to-accuracy", "0.5", "train.measures=[\"f1\"]"},
        78,
-       "error: --to-accuracy needs accuracy among the measures\n"},
+       "error: --to-accuracy needs accuracy among the measures\n  hint: train.measures="},
       {{"fewer.json"},
        78,
        "error: variant \"fewer\": data.synthetic.items differs (256 -> 128); results on other data "

@@ -59,6 +59,39 @@ TEST_CASE("a fork matches its classes with the checkpoint's by name", "[fork]") 
       "error: the model's classes are bad, good, the data's a_good, b_bad: the names differ\n"));
 }
 
+TEST_CASE("a fork has the weights of its checkpoint, and a folder of its own", "[fork]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  for (const char* setting : {"model.pretrained=none", "model.new_classifier=true"}) {
+    const Outcome refused =
+        run(tiny.path(), {"vcas-train", "--resume", "out", "--resume-mode=fork", setting});
+    CAPTURE(setting, refused.err);
+    CHECK(refused.code == 78);
+    CHECK(contains(refused.err,
+                   "error: model.pretrained and model.new_classifier are not those of "));
+    CHECK(contains(refused.err,
+                   ": a fork goes on with its weights\n"
+                   "  hint: leave out --resume to start from model.pretrained\n"));
+  }
+  CHECK_FALSE(fs::exists(tiny.path() / "out-fork"));
+  fs::create_directory(tiny.path() / "in");
+  fs::copy(tiny.path() / "out/checkpoint-40", tiny.path() / "in/copy");
+  const Outcome smaller = run(tiny.path(), {"vcas-train", "--resume", "in/copy",
+                                            "--resume-mode=fork", "train.batch_size=4"});
+  CHECK(smaller.code == 0);
+  CHECK(contains(smaller.err,
+                 "warning: train.batch_size was 8 and is 4: epochs and the place in "
+                 "the data are counted as if all steps had had 4 items\n"));
+  CHECK(fs::exists(tiny.path() / "in/copy-fork/metrics.jsonl"));
+  CHECK_FALSE(fs::exists(tiny.path() / "in-fork"));
+
+  const Outcome elsewhere = tiny.train({"--resume", "out", "run.folder=there"});
+  CHECK(elsewhere.code == 2);
+  CHECK(elsewhere.err ==
+        "error: --set run.folder is there, and --resume goes on in out\n"
+        "  hint: leave it out; --resume-mode=fork starts a new run there\n");
+}
+
 TEST_CASE("a fork with another vocabulary is worth a warning", "[fork]") {
   const TinyText tiny;
   REQUIRE(tiny.train({"run.folder=out"}).code == 0);
