@@ -32,9 +32,9 @@ constexpr const char* kBadLabelHint =
     "is this the right file and label column? data.skip_bad_rows=true leaves such rows out";
 
 // For messages: the wrong column may hold whole texts.
-std::string start_of(const std::string& label) {
-  const std::size_t shown = bytes_of_code_points(label, 60);
-  return label.substr(0, shown) + (shown < label.size() ? "..." : "");
+std::string start_of(const std::string& text, std::size_t letters) {
+  const std::size_t shown = bytes_of_code_points(text, letters);
+  return text.substr(0, shown) + (shown < text.size() ? "..." : "");
 }
 
 // Labels of a file as class ids.
@@ -71,8 +71,8 @@ class LabelReader {
     if (numbers_ && number && *number >= 0 && *number < std::ssize(names_)) return *number;
     const std::string nearest = nearest_name(label, names_);
     throw Error(ExitCode::kBadData,
-                fmt::format("{}: label \"{}\" is not one of {}{}", rows.place(), start_of(label),
-                            some_of(names_),
+                fmt::format("{}: label \"{}\" is not one of {}{}", rows.place(),
+                            start_of(label, 60), start_of(some_of(names_), 300),
                             nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)),
                 std::string(kBadLabelHint) + "; data.text.labels names the classes");
   }
