@@ -136,6 +136,8 @@ TEST_CASE("parts that are not equal are refused", "[loader][ranks]") {
   const Lengths data(some_lengths());
   check_error([&] { Loader(data, {.batch = 40, .balanced_part = 7}); }, ExitCode::kBadConfig,
               "batches of 40 items have no equal parts of 7");
+  check_error([&] { Loader(data, {.batch = 40, .drop_last = false, .balanced_part = 8}); },
+              ExitCode::kBadConfig, "batches of 40 items have no equal parts of 8");
 }
 
 // With -s it prints the figures of docs/results/clusters.md.

@@ -297,6 +297,7 @@ TEST_CASE("tokenizer.json of a byte-level BPE: what is wrong is said with its pl
   check_bad_bpe("/model/merges/0", "ab", "\"ab\" is no merge, expected two tokens with a blank");
   check_bad_bpe("/model/merges/0", "a b c", "\"a b c\" is no merge");
   check_bad_bpe("/model/merges/0", {"a"}, "a merge must be \"a b\" or [\"a\", \"b\"]");
+  check_bad_bpe("/model/merges/0", {"a", "b", "c"}, "a merge must be \"a b\" or [\"a\", \"b\"]");
   check_bad_bpe("/model/merges/0", {1, 2}, "a merge must be \"a b\" or [\"a\", \"b\"]");
   check_bad_bpe("/model/merges/0", {"a", "zzz"}, "token \"zzz\" of the merge is not in the vocab");
   check_bad_bpe("/model/merges/0", {"z", "q"}, "token \"zq\" of the merge is not in the vocab");
@@ -325,6 +326,7 @@ TEST_CASE("tokenizer.json of a byte-level BPE: what says the same", "[bpe]") {
   const std::uint64_t want = ByteBpe(kGoldenBpe + kBpeJson).fingerprint();
   json document = golden_bpe();
   document["model"].erase("type");  // as the first ones have it
+  document["pre_tokenizer"].erase("use_regex");
   document["model"]["dropout"] = 0.0;
   document["model"]["end_of_word_suffix"] = "";
   document["model"]["unk_token"] = "<|endoftext|>";  // no byte needs it
@@ -410,6 +412,10 @@ TEST_CASE("the files decide which tokenizer a folder has", "[bpe]") {
   CHECK(read_tokenizer(folder.path() / "vocab.json")->fingerprint() == tokenizer.fingerprint());
   const std::string text = tokenizer.files(64).at("tokenizer.json");
   CHECK(is_byte_bpe(folder.write_text("learnt", text)));
+  BpeVocabulary model = three_merges();  // with a token of that name
+  model.tokens.push_back("model");
+  write_files(folder, ByteBpe(model), {"tokenizer.json"});
+  CHECK(read_tokenizer(folder.path() / "vocab.json")->id("model") == 260);
   folder.write_text("vocab.json", text);  // a tokenizer.json of that name
   CHECK(is_byte_bpe(folder.path() / "vocab.json"));
   const TemporaryFolder bert;
@@ -460,6 +466,12 @@ TEST_CASE("vocab.json and merges.txt: what is wrong", "[bpe]") {
   check("special_tokens_map.json", "{\"eos_token\": {\"content\": \"</s>\"}}",
         "a special token is \"</s>\", which ");
   fs::remove(path / "special_tokens_map.json");
+  check("tokenizer_config.json", config("bos_token", "<s>"), "a special token is \"<s>\", which ");
+  check("added_tokens.json", "{\"a\": 4294967360}", "must be an integer from 0 to 2147483647");
+  write_files(folder, ByteBpe(three_merges()), {"tokenizer.json"});
+  fs::remove(path / "added_tokens.json");
+  folder.write_text("tokenizer_config.json", R"({"tokenizer_class": "GPT2TokenizerFast"})");
+  CHECK_FALSE(read_tokenizer(path)->adds_blank());
   check("added_tokens.json", "{\"<a>\": 300}", "token \"<a>\" is added as 300, and ");
 }
 

@@ -23,7 +23,7 @@ Bytes record(const Bytes& labels, std::uint8_t red) {
 TEST_CASE("CIFAR-10 takes the training files that are there, plain or gzip", "[cifar]") {
   const TemporaryFolder folder;
   folder.write("data_batch_2.bin", record({3}, 10) + record({9}, 20));
-  folder.write("data_batch_4.bin.gz", gzip(record({0}, 30)));
+  folder.write("data_batch_5.bin.gz", gzip(record({0}, 30)));
   folder.write("test_batch.bin", record({7}, 40));
   const auto data =
       load_cifar({.folder = folder.path(), .transform = {.mean = {0, 0, 1}, .std = {1, 1, 0.5f}}});
@@ -44,13 +44,23 @@ TEST_CASE("CIFAR-10 takes the training files that are there, plain or gzip", "[c
   CHECK_THAT(batch.values[3071], WithinAbs((32 / 255.0 - 1) / 0.5, 1e-6));
 
   REQUIRE(data->sources().size() == 2);
-  CHECK(data->sources()[1].path == folder.path() / "data_batch_4.bin.gz");
+  CHECK(data->sources()[1].path == folder.path() / "data_batch_5.bin.gz");
   CHECK(data->sources()[0].hash != data->sources()[1].hash);
 
   CHECK(load_cifar({.folder = folder.path(), .split = Split::kTest})->label(0) == 7);
-  CHECK(load_cifar({.folder = folder.path(), .files = {"data_batch_4.bin"}})->size() == 1);
+  CHECK(load_cifar({.folder = folder.path(), .files = {"data_batch_5.bin"}})->size() == 1);
 
+  const auto first_value = [](const OpenedData& opened) {
+    Batch first;
+    opened.items->append(0, {}, first);
+    return first.values[0];
+  };
   const std::unique_ptr<DataKind> kind = part_kinds<DataKind>().at("cifar10").make();
+  const DataRequest plain{.folder = folder.path(),
+                          .transform = {.mean = {0, 0, 0}, .std = {1, 1, 1}}};
+  CHECK(first_value(kind->open(plain)) == 1);
+  CHECK(first_value(
+            kind->open_unlabelled(plain, {folder.path() / "test_batch.bin"}, {3, 32, 32})) == 1);
   CHECK(kind->open({.folder = folder.path()}).note ==
         "3 of the 50000 training images: files are missing in " + folder.path().string());
   CHECK(kind->open({.folder = folder.path(), .split = Split::kTest}).note.empty());

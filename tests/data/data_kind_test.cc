@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "data/image_kind.h"
+#include "data/synthetic.h"
 #include "data/text_kind.h"
 #include "tests/core/json_schema_check.h"
 #include "tests/data/data_files.h"
@@ -56,6 +57,58 @@ TEST_CASE("facts follow from the settings", "[config]") {
   CHECK(facts(folder).needs_size);
   CHECK_FALSE(facts(folder + R"(, "image": {"size": 8})").needs_size);
   CHECK_FALSE(facts(R"("type": "synthetic")").is_predictable);
+  for (const char* type : {"mlm", "lm"})
+    CHECK_FALSE(
+        facts(R"("type": ")" + std::string(type) + R"(", "text": {)" + files + "}").is_predictable);
+}
+
+TEST_CASE("augmentation is what the settings say", "[config]") {
+  const AugmentOptions augment =
+      read(R"({"data": {"type": "cifar10", "folder": "x", "crop_padding": 3, "image": {
+           "crop_scale": [0.1, 0.5], "crop_ratio": [0.8, 1.25], "cutout": 4}}})")
+          .data.kind->augment();
+  CHECK(augment.crop_padding == 3);
+  CHECK_FALSE(augment.flip);
+  CHECK(augment.cutout == 4);
+  REQUIRE(augment.resized_crop);
+  CHECK(augment.resized_crop->scale_low == 0.1);
+  CHECK(augment.resized_crop->scale_high == 0.5);
+  CHECK(augment.resized_crop->ratio_low == 0.8);
+  CHECK(augment.resized_crop->ratio_high == 1.25);
+}
+
+TEST_CASE("synthetic items to evaluate on come behind those to train on", "[config]") {
+  const Config config = read(R"({"data": {"type": "synthetic", "synthetic": {
+      "items": 3, "eval_items": 2, "shape": [1, 2, 2]}}})");
+  const ImageTransformOptions transform{.mean = {0}, .std = {1}};
+  const auto opened =
+      config.data.kind->open({.split = Split::kTest, .seed = 7, .transform = transform}).items;
+  const auto want = make_synthetic(
+      {.items = 2, .first_item = 3, .shape = {1, 2, 2}, .seed = 7, .transform = transform});
+  REQUIRE(opened->size() == 2);
+  Batch got, wanted;
+  for (std::int64_t item = 0; item < 2; ++item) {
+    opened->append(item, {}, got);
+    want->append(item, {}, wanted);
+    CHECK(opened->label(item) == want->label(item));
+  }
+  CHECK(got.values == wanted.values);
+}
+
+TEST_CASE("shapes of synthetic items that cannot be are refused", "[config]") {
+  const auto check = [](const std::string& settings, const std::string& text) {
+    CHECK_THROWS_WITH(read(R"({"data": {"type": "synthetic", )" + settings + "}}"),
+                      ContainsSubstring(text));
+  };
+  check(R"("crop_padding": 2)", "data.crop_padding needs images, and data.synthetic.shape is one");
+  check(R"("synthetic": {"shape": [2, 2]})", "must be [width] or [channels, height, width], got 2");
+  check(R"("synthetic": {"shape": [3, 8192, 8192]})", "must have at most 67108864 values");
+}
+
+TEST_CASE("a model of pairs predicts pairs alone", "[config]") {
+  const Config config = read(R"({"data": {"type": "wordnet", "text": {"task": "is_a"}}})");
+  check_error([&] { config.data.kind->open_unlabelled({}, {"x.tsv"}, {}); }, ExitCode::kBadConfig,
+              "the model reads pairs of texts, and data.text.second names none");
 }
 
 TEST_CASE("an evaluation set is a file of its own or a share of the other", "[config]") {

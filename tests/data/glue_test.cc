@@ -134,6 +134,30 @@ TEST_CASE("blank lines are no rows, and bad rows of QQP are counted", "[glue]") 
               ExitCode::kBadData, "train.tsv:7: byte 10 is not valid UTF-8");
   check_error([&] { load("QQP", GlueSplit::kTrain, questions + "1\t2\n"); }, ExitCode::kBadData,
               "train.tsv:2: there are no rows; bad rows left out: 1");
+  // A submission has a line for each row.
+  check_error([&] { load("QQP", GlueSplit::kTest, "id\tquestion1\tquestion2\n0\ta\n"); },
+              ExitCode::kBadData, "test.tsv:2: 2 columns, expected 3");
+}
+
+TEST_CASE("bad rows and labels are left out where asked for, but for test rows", "[glue]") {
+  const WordPiece tokenizer = tiny_tokenizer();
+  const TemporaryFolder folder;
+  const auto load = [&](GlueSplit split) {
+    return load_glue({.task = "SST-2",
+                      .folder = folder.path(),
+                      .split = split,
+                      .max_length = 3,
+                      .skip_bad_rows = true,
+                      .cache = false},
+                     tokenizer);
+  };
+  folder.write_text("train.tsv", "sentence\tlabel\na b\t1\nc\t2\nd\ne\t0\n");
+  const auto data = load(GlueSplit::kTrain);
+  CHECK(data->content().tokens == Ids{kCls, kA, kSep, kCls, kE, kSep});
+  CHECK(data->content().skipped_rows == 2);
+  folder.write_text("test.tsv", "index\tsentence\n0\ta\n1\n");
+  check_error([&] { load(GlueSplit::kTest); }, ExitCode::kBadData,
+              "test.tsv:3: 1 column, expected 2");
 }
 
 TEST_CASE("glue tasks are found by name", "[glue]") {
@@ -172,6 +196,7 @@ TEST_CASE("missing glue files are met with the command that gets them", "[glue]"
   CHECK(error_of([&] { load({.task = "sst2"}); }).hint() == "tools/get_data SST-2 glue/SST-2");
   check_error([&] { load({.task = "RTE", .split = GlueSplit::kDevMismatched}); },
               ExitCode::kBadConfig, "RTE has no mismatched split; only MNLI has");
+  CHECK_FALSE(has_glue_split(glue_task("RTE"), folder.path(), GlueSplit::kDiagnostic));
   folder.write_text("train.tsv", kMnliHead + "label1\n" + kMnliRow + "a\tb\tneutral\n");
   const Error column = error_of([&] { load({.folder = folder.path()}); });
   CHECK_THAT(
@@ -191,6 +216,8 @@ TEST_CASE("submissions are what the server takes", "[glue]") {
   write_glue_submission(folder.path(), mnli, GlueSplit::kTestMismatched, predictions, mnli.labels);
   CHECK(read("MNLI-m.tsv") == "index\tprediction\n0\tcontradiction\n1\tneutral\n2\tentailment\n");
   CHECK(read("MNLI-mm.tsv") == "index\tprediction\n0\tentailment\n1\tcontradiction\n2\tneutral\n");
+  write_glue_submission(folder.path(), mnli, GlueSplit::kDevMismatched, Ids{0}, mnli.labels);
+  CHECK(read("MNLI-mm.tsv") == "index\tprediction\n0\tentailment\n");
   write_glue_submission(folder.path(), glue_task("CoLA"), GlueSplit::kTest, Ids{0, 1},
                         {"acceptable", "unacceptable"});
   CHECK(read("CoLA.tsv") == "index\tprediction\n0\t1\n1\t0\n");

@@ -79,6 +79,9 @@ TEST_CASE("idx files without names or statistics get neutral ones", "[idx]") {
   }
   std::filesystem::remove(files.folder.path() / "classes.txt");
 
+  Batch given;
+  load_idx({.folder = files.folder.path(), .transform = {.mean = {0.2f}}})->append(0, {}, given);
+  CHECK_THAT(given.values[1], WithinAbs(0.0, 1e-6));  // 51 of 255
   Batch batch;
   const auto data = load();
   for (std::int64_t item = 0; item < data->size(); ++item) data->append(item, {}, batch);
@@ -139,6 +142,8 @@ TEST_CASE("bad idx files are refused with what was expected and found", "[idx]")
   SECTION("numbers of images and labels differ") {
     files.labels(idx_file(0x801, {2}, {0, 1}));
     files.check_bad("train-labels-idx1-ubyte: 2 labels, expected 3 as there are images in ");
+    files.labels(idx_file(0x801, {4}, {0, 1, 0, 1}));
+    files.check_bad("train-labels-idx1-ubyte: 4 labels, expected 3 as there are images in ");
   }
   SECTION("label out of range") {
     files.labels(idx_file(0x801, {3}, {1, 0, 2}));
@@ -184,6 +189,8 @@ TEST_CASE("a mean or std that does not fit is a configuration error", "[idx]") {
               "mean has 2 values and std has 1, but the images have 1 channels");
   check_error(load({0.1f}, {0.0f}), ExitCode::kBadConfig, "std 0 above 0");
   check_error(load({0.1f}, {std::nanf("")}), ExitCode::kBadConfig, "std nan above 0");
+  check_error(load({0.1f}, {HUGE_VALF}), ExitCode::kBadConfig, "std inf above 0");
+  check_error(load({std::nanf("")}, {0.5f}), ExitCode::kBadConfig, "mean nan must be finite");
 }
 
 TEST_CASE("images without labels have the classes and the shape of the training data", "[idx]") {
@@ -212,6 +219,30 @@ TEST_CASE("a missing idx file names the path and the command that gets it", "[id
   CHECK_THAT(error.what(), ContainsSubstring((folder.path() / "t10k-images-idx3-ubyte").string()));
   CHECK_THAT(error.hint(), ContainsSubstring("apt-get install dataset-fashion-mnist"));
   CHECK_THAT(error.hint(), ContainsSubstring("data.validation_share=0.1 does without the last"));
+}
+
+TEST_CASE("idx files are opened with the classes and pixels of the training data", "[idx]") {
+  const Files files;
+  const auto kind = part_kinds<DataKind>().at("idx").make();
+  DataRequest request{.folder = files.folder.path(),
+                      .known_classes = numbered_classes(3),
+                      .transform = {.mean = {0.2f}, .std = {0.5f}}};
+  const OpenedData opened = kind->open(request);
+  CHECK(opened.items->classes() == 3);
+  Batch batch;
+  opened.items->append(0, {}, batch);
+  CHECK_THAT(batch.values[0], WithinAbs(-0.4, 1e-6));
+  request.split = Split::kTest;
+  check_error([&] { kind->open(request); }, ExitCode::kNoInput, "t10k-images-idx3-ubyte");
+}
+
+TEST_CASE("Fashion-MNIST keeps what it is asked for", "[idx]") {
+  const IdxOptions asked = fashion_mnist(
+      {.folder = "x", .class_names = {"a", "b"}, .transform = {.mean = {0.5f}, .std = {1.0f}}});
+  CHECK(asked.folder == "x");
+  CHECK(asked.class_names == std::vector<std::string>{"a", "b"});
+  CHECK(asked.transform.mean == std::vector<float>{0.5f});
+  CHECK(asked.transform.std == std::vector<float>{1.0f});
 }
 
 TEST_CASE("Fashion-MNIST reads as published", "[idx]") {

@@ -1,5 +1,7 @@
 #include "data/image_folder.h"
 
+#include <algorithm>
+
 #include "core/safetensors.h"
 #include "data/data_kind.h"
 #include "data/image_file.h"
@@ -40,13 +42,15 @@ bool is_near(std::uint8_t pixel, int want) { return std::abs(pixel - want) <= 2;
 class SmallFolder : public TemporaryFolder {
  public:
   SmallFolder() {
-    for (const char* name : {"train/b/deep", "train/a.b", "train/.hidden", "val/b"})
+    for (const char* name :
+         {"train/b/deep", "train/b/.deep", "train/a.b", "train/.hidden", "val/b"})
       fs::create_directories(path() / name);
     write("train/b/2.JPEG", jpeg(20, 30, {200, 0, 0}));
     write("train/b/10.jpg", jpeg(9, 8, {0, 200, 0}));
     write("train/b/deep/1.jpg", jpeg(8, 8, {0, 0, 200}));
     write("train/a.b/x.jpg", jpeg(16, 16, {100, 100, 100}));
     write("train/b/.3.jpg", {});
+    write("train/b/.deep/1.jpg", {});
     write("train/b/notes.txt", {});
     write("train/.hidden/1.jpg", {});
     write("train/1.jpg", {});
@@ -281,6 +285,29 @@ TEST_CASE("files that are no images of a class are counted, texts and lists are 
   request.transform.mean = request.transform.std = {1, 1, 1};
   const OpenedData unlabelled = kind->open_unlabelled(request, {folder.path() / "val"}, {3, 8, 8});
   CHECK(unlabelled.items->class_names() == request.known_classes);
+  CHECK(unlabelled.items->label(0) == -1);
+  CHECK(unlabelled.files == std::vector{path + "/val/b/1.jpg"});
+  check_error(
+      [&] {
+        kind->open_unlabelled(request, {folder.path() / "test"}, {3, 8, 8});
+      },
+      ExitCode::kNoInput, "test: no images in it");
+  check_error(
+      [&] {
+        kind->open_unlabelled(request, {folder.path() / "none"}, {3, 8, 8});
+      },
+      ExitCode::kNoInput, "none: no such file or folder");
+}
+
+TEST_CASE("files of images are sorted, whatever the order of the file system", "[images]") {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 16; ++i)
+    for (const char* ending : {".jpg", ".gif"})
+      folder.write(std::to_string(10 + i * 7 % 16) + ending, {});
+  const FolderFiles files = find_image_files(folder.path());
+  REQUIRE((files.images.size() == 16 && files.others.size() == 16));
+  CHECK(std::ranges::is_sorted(files.images));
+  CHECK(std::ranges::is_sorted(files.others));
 }
 
 TEST_CASE("a check finds every bad image of a folder, and leaves them out where asked",
@@ -309,6 +336,16 @@ TEST_CASE("a check finds every bad image of a folder, and leaves them out where 
                              ": its 2 bytes do not begin as a JPEG or PNG file does";
   CHECK(bad.what() == "2 of 4 images are bad\n  " + first + "\n  " + second);
   CHECK_THAT(bad.hint(), ContainsSubstring("data.skip_bad_rows=true leaves them out"));
+
+  check = {.threads = 2};  // ten are shown
+  for (int i = 0; i < 8; ++i) folder.write("train/b/x" + std::to_string(i) + ".jpg", {});
+  const std::string ten = error_of([&] { folder.checked(check); }).what();
+  CHECK_THAT(ten, ContainsSubstring("10 of 12 images are bad\n") && !ContainsSubstring("..."));
+  folder.write("train/b/x8.jpg", {});
+  const std::string more = error_of([&] { folder.checked(check); }).what();
+  CHECK_THAT(more, ContainsSubstring("11 of 13 images are bad\n") && ContainsSubstring("\n  ..."));
+  for (int i = 0; i < 9; ++i)
+    fs::remove(folder.path() / ("train/b/x" + std::to_string(i) + ".jpg"));
 
   check = {.skip = true, .threads = 2};
   const ImageFolder rest = folder.checked(check);

@@ -54,9 +54,9 @@ TEST_CASE("each channel is normalised by its own mean and std", "[image]") {
 }
 
 TEST_CASE("evaluation resizes the short side and cuts the middle out", "[image]") {
-  const Bytes pixels = some_pixels(3 * 30 * 47);
-  const ImageView view = interleaved_view(pixels.data(), 3, 30, 47);
-  // The long side becomes 20 * 47 / 30 = 31.3, and what is left of it 31 - 16 = 15: 7.5 to even.
+  const Bytes pixels = some_pixels(3 * 31 * 49);
+  const ImageView view = interleaved_view(pixels.data(), 3, 31, 49);
+  // The long side becomes 20 * 49 / 31 = 31.6, and what is left of it 31 - 16 = 15: 7.5 to even.
   const ImageTransform transform(raw(3, {.size = 16, .short_side = 20}), 3);
   CHECK(transform.shape() == std::vector<std::int64_t>{3, 16, 16});
   CHECK(pixels_after(transform, view) ==
@@ -64,6 +64,8 @@ TEST_CASE("evaluation resizes the short side and cuts the middle out", "[image]"
   const ImageTransform whole(raw(3, {.size = 16, .interpolation = Interpolation::kBilinear}), 3);
   CHECK(pixels_after(whole, view) ==
         resample(view, 16, 25, {0, 4, 16, 16}, Interpolation::kBilinear));
+  CHECK(pixels_after(ImageTransform(raw(3, {.size = 16, .squeeze = true}), 3), view) ==
+        resample(view, 16, 16, {0, 0, 16, 16}, Interpolation::kBicubic));
 }
 
 TEST_CASE("images of the right size keep their pixels", "[image]") {
@@ -71,6 +73,9 @@ TEST_CASE("images of the right size keep their pixels", "[image]") {
   const ImageView view = planar_view(pixels.data(), 1, 16, 16);
   CHECK(pixels_after(ImageTransform(raw(1), 1, 16, 16), view) == pixels);
   CHECK(pixels_after(ImageTransform(raw(1, {.size = 16}), 1), view) == pixels);
+  CHECK(pixels_after(ImageTransform(raw(1, {.size = 16, .short_side = 16}), 1), view) == pixels);
+  CHECK(pixels_after(ImageTransform(raw(1, {.size = 16, .short_side = 20}), 1), view) ==
+        resample(view, 20, 20, {2, 2, 16, 16}, Interpolation::kBicubic));
 }
 
 TEST_CASE("training crops, resizes and then mirrors", "[image]") {
@@ -169,6 +174,10 @@ TEST_CASE("settings of images that no image can have are refused with what to do
                         ContainsSubstring("data.image.std must be at most 1, got 58.395: pixels "
                                           "are from 0 to 1, so divide by 255"));
   CHECK_THAT(fault(image(R"("mean": [-0.1, 0, 0])")), ContainsSubstring("from 0 to 1, got -0.1"));
+  CHECK_NOTHROW(read(image(R"("crop_scale": [0.5, 0.5], "crop_ratio": [1, 1])")));
+  CHECK_THAT(fault(image(R"("crop_scale": [0.5, 0.4], "crop_ratio": [1, 0.9])")),
+             ContainsSubstring("data.image.crop_scale must be [low, high], or empty") &&
+                 ContainsSubstring("data.image.crop_ratio must be [low, high]"));
   CHECK_THAT(fault(R"("crop_padding": 2)"),
              ContainsSubstring("data.crop_padding needs images of one size, as idx, cifar10 and "
                                "cifar100 have; to crop images of a folder, set "

@@ -194,6 +194,18 @@ TEST_CASE("tokens of next words come from the cache, whatever the length of item
   load_lm(whole, 4, tokenizer);
   CHECK(tokenizer.texts.size() == 3);
   CHECK(batch_of(*load_lm(options, 4, tiny_tokenizer()), {0}).tokens == TokenIds{kA, kB, kC, kD});
+  // How a table is read decides too.
+  const std::string table = "text\t1\nab\tcd\n";
+  const auto read = [&](const char* name, const char* field, bool header) {
+    const auto data =
+        load_lm({.files = {folder.write_text(name, table)}, .text_field = field, .header = header},
+                99, tokenizer);
+    return tokenizer.decode(batch_of(*data, {0}).tokens);
+  };
+  CHECK(read("x.txt", "1", true).starts_with("text\t1"));
+  CHECK(read("x.tsv", "1", true) == "c");
+  CHECK(read("x.tsv", "text", true) == "a");
+  CHECK(read("x.tsv", "1", false).starts_with("1"));
 }
 
 TEST_CASE("texts that predict nothing", "[lm]") {

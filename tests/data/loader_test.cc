@@ -73,13 +73,15 @@ class ProbeDataset final : public Dataset {
   void append(std::int64_t index, const ItemDraw&, Batch& out) const override {
     ++appended;
     if (index == bad_item_) throw Error(ExitCode::kBadData, "item 12 is rotten", "throw it away");
-    out.values.insert(out.values.end(), index == long_item ? 2 : 1, static_cast<float>(index));
+    out.values.insert(out.values.end(), index == odd_item ? odd_values : 1,
+                      static_cast<float>(index));
     std::this_thread::sleep_for(delay);
   }
 
   mutable std::atomic<std::int64_t> appended{0};
   std::chrono::milliseconds delay{0};
-  std::int64_t long_item = -1;
+  std::int64_t odd_item = -1;
+  std::size_t odd_values = 2;
 
  private:
   std::int64_t bad_item_;
@@ -323,13 +325,17 @@ TEST_CASE("what the dataset throws in the thread reaches next(), in its turn", "
   CHECK(loader.step() == 2);
 }
 
-TEST_CASE("an item with more values than its shape is refused", "[loader][error]") {
+TEST_CASE("an item with other values than its shape has is refused", "[loader][error]") {
   ProbeDataset data;
-  data.long_item = 12;
-  Loader loader(data, {.batch = 5, .shuffle = false});
-  loader.next();
-  loader.next();
-  check_error([&] { loader.next(); }, ExitCode::kBadData, "item 12 has 2 values, and its shape 1");
+  data.odd_item = 12;
+  for (const std::size_t values : {0, 2}) {
+    data.odd_values = values;
+    Loader loader(data, {.batch = 5, .shuffle = false});
+    loader.next();
+    loader.next();
+    check_error([&] { loader.next(); }, ExitCode::kBadData,
+                "item 12 has " + std::to_string(values) + " values, and its shape 1");
+  }
 }
 
 TEST_CASE("vectors have the labels of their classes, or none", "[loader][error]") {
@@ -430,6 +436,7 @@ TEST_CASE("runs of each micro-batch are in the order of labels", "[loader]") {
       }
       const Batch& batch = loader.next();
       CHECK(batch.ids == want);
+      CHECK(batch.dropped == 0);
       for (std::size_t i = 0; i < 16; ++i) CHECK(batch.labels[i] == images().label(want[i]));
     }
   }

@@ -1,5 +1,6 @@
 #include "data/mlm.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -92,6 +93,7 @@ TEST_CASE("a corpus is a file, a folder or files by a pattern", "[mlm]") {
   folder.write_text("c4.00000.json", "{\"text\": \"a b c\"}\n");
   folder.write("c4.00001.txt.gz", gzip(Bytes(b.begin(), b.end())));
   folder.write_text(".hidden", "b b b b b\n");
+  std::filesystem::create_directory(folder.path() / "deep");
   const std::string path = folder.path().string();
   const auto first = [](const std::vector<std::filesystem::path>& files) {
     return unmasked(item(*load({.corpus = {.files = files}, .max_length = 8}), 0));
@@ -99,11 +101,15 @@ TEST_CASE("a corpus is a file, a folder or files by a pattern", "[mlm]") {
   const Ids all = {kCls, kA, kB, kC, kSep, kD, kE, kSep};
   CHECK(first(corpus_files(path)) == all);
   CHECK(first(corpus_files(path + "/c4.*")) == all);
-  CHECK(first(corpus_files(path + "/c4.00001*")) == Ids{kCls, kD, kE, kSep});
+  for (const char* pattern : {"/c4.00001*", "/c4.0000?.t*", "/c4.0000[1-9].txt.gz"})
+    CHECK(first(corpus_files(path + pattern)) == Ids{kCls, kD, kE, kSep});
   CHECK(first(corpus_files(path + "/c4.00001.txt")) == Ids{kCls, kD, kE, kSep});
   CHECK(first(corpus_files(folder.write_text("[x].txt", "e\n"))) == Ids{kCls, kE, kSep});
   check_error([&] { corpus_files(path + "/*.csv"); }, ExitCode::kNoInput,
               "/*.csv: there are no such files");
+  const TemporaryFolder many;
+  for (int i = 0; i < 16; ++i) many.write_text(std::to_string(10 + i * 7 % 16) + ".txt", "a\n");
+  CHECK(std::ranges::is_sorted(corpus_files(many.path())));
   const TemporaryFolder empty;
   check_error([&] { corpus_files(empty.path()); }, ExitCode::kNoInput, "there are no such files");
   const auto latin1 = folder.write_text("caf\xE9.txt", "a\n");
@@ -189,6 +195,12 @@ TEST_CASE("masks belong to seed, epoch and item", "[mlm]") {
   CHECK(item(*data, 4, {.seed = 4, .epoch = 5}).masked_rows != first.masked_rows);
   CHECK(item(*data, 5, draw).masked_rows != first.masked_rows);
 
+  std::vector<std::int64_t> times(12);
+  for (std::uint64_t epoch = 0; epoch < 20; ++epoch)
+    for (std::int64_t i = 0; i < data->size(); ++i)
+      for (const std::int32_t token : item(*data, i, {.epoch = epoch}).tokens) ++times[token];
+  CHECK(times.back() > 0);  // of the vocabulary
+
   // In a batch rows count from its beginning, and the masks are the same ones.
   Batch batch;
   data->append(2, draw, batch);
@@ -246,8 +258,9 @@ TEST_CASE("an item has a masked token though no whole word fits", "[mlm]") {
     CHECK(std::ssize(batch.masked_rows) <= data.masked_count(std::ssize(tokens)));
     return batch.masked_rows;
   };
-  int first = 0;
+  int first = 0, behind = 0;
   for (std::uint64_t epoch = 0; epoch < 64; ++epoch) {
+    behind += rows_of({kCls, kA, kSep, kIng, kSep}, epoch) == Ids{3};  // [SEP] ends a word
     CHECK(rows_of({kCls, kA, kIng, kS, kSep}, epoch) == Ids{1});
     CHECK(rows_of({kCls, kA, kIng, kB, kSep}, epoch) == Ids{3});  // this word fits
     const Ids rows = rows_of({kCls, kA, kIng, kB, kS, kSep}, epoch);
@@ -256,6 +269,11 @@ TEST_CASE("an item has a masked token though no whole word fits", "[mlm]") {
   }
   CHECK(first > 10);
   CHECK(first < 54);
+  CHECK(behind > 10);
+  Ids long_word(15, kIng);  // 13 pieces, of which two are masked
+  long_word.front() = kCls;
+  long_word.back() = kSep;
+  CHECK(rows_of(long_word, 0) == Ids{1, 2});
   CHECK(rows_of({kCls, kSep, kSep}, 0).empty());
 }
 
@@ -305,6 +323,8 @@ TEST_CASE("corpora that cannot be used", "[mlm]") {
   check({.corpus = {.files = {good}}, .max_length = 1100000}, ExitCode::kBadConfig,
         "data.text.max_length must be below 1048576");
   CHECK(load({.corpus = {.files = {good}}, .max_length = 1048575})->size() == 1);
-  check({.corpus = {.files = {good}}, .mask_probability = 1.0}, ExitCode::kBadConfig,
-        "data.text.mask_probability must be above 0 and below 1, got 1");
+  for (const double share : {0.0, 1.0})
+    check({.corpus = {.files = {good}}, .mask_probability = share}, ExitCode::kBadConfig,
+          "data.text.mask_probability must be above 0 and below 1, got " +
+              std::to_string(static_cast<int>(share)));
 }

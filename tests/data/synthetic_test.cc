@@ -110,6 +110,16 @@ TEST_CASE("synthetic items are independent of their neighbours", "[synthetic]") 
   }
 }
 
+TEST_CASE("synthetic pixels stop at black and white, with the statistics asked for",
+          "[synthetic]") {
+  const auto data = make_synthetic(
+      {.items = 9, .shape = {1, 8, 8}, .noise = 100, .transform = {.mean = {0}, .std = {1}}});
+  std::int64_t ends = 0;
+  for (std::int64_t i = 0; i < 9; ++i)
+    for (const float value : values_of(*data, i)) ends += value == 0 || value == 1;
+  CHECK(ends > 500);  // of 576
+}
+
 TEST_CASE("synthetic classes are equally frequent", "[synthetic]") {
   const auto data = make_synthetic({.items = 4096, .classes = 8, .shape = {1}});
   std::vector<std::int64_t> counts(8);
@@ -129,6 +139,8 @@ TEST_CASE("impossible synthetic data is a configuration error", "[synthetic]") {
   check({.first_item = -1}, "first_item must not be negative, got -1");
   check({.classes = 0}, "classes must be from 1 to 2^31 - 1, got 0");
   check({.noise = -1}, "noise must be finite and not negative, got -1");
+  check({.noise = INFINITY}, "noise must be finite and not negative, got inf");
+  check({.label_noise = 1.5}, "label_noise must be from 0 to 1, got 1.5");
   check({.label_noise = std::nan("")}, "label_noise must be from 0 to 1, got nan");
 }
 
@@ -146,7 +158,7 @@ TEST_CASE("synthetic text: words of a vocabulary that tell the class, noise asid
   CHECK(pure->item_shape() == std::vector<std::int64_t>{12});
   options.noise = 3;
   const auto noisy = make_synthetic_text(options);
-  std::int64_t own = 0;
+  std::int64_t own = 0, late = 0;
   std::vector<std::int64_t> times(55);
   for (std::int64_t i = 0; i < options.items; ++i) {
     Batch batch;
@@ -159,12 +171,18 @@ TEST_CASE("synthetic text: words of a vocabulary that tell the class, noise asid
       ++times[batch.tokens[t]];
     }
     noisy->append(i, {}, batch);
-    for (std::size_t t = 13; t < 23; ++t) own += (batch.tokens[t] - 5) % 3 == noisy->label(i);
+    for (std::size_t t = 13; t < 23; ++t) {
+      const bool is_own = (batch.tokens[t] - 5) % 3 == noisy->label(i);
+      own += is_own;
+      late += is_own && batch.tokens[t] >= 30;  // half of the words
+    }
   }
   CHECK(std::all_of(times.begin() + 5, times.end(), [](std::int64_t n) { return n > 0; }));
   // A quarter is of the class, and a third of the others by chance: a half of 4,000; 5 standard
   // errors.
   CHECK(std::abs(static_cast<double>(own) - 2000) < 5 * std::sqrt(4000 * 0.25));
+
+  CHECK(5 * late > 2 * own);
 
   options.first_item = 30;
   const auto tail = make_synthetic_text(options);
@@ -178,6 +196,7 @@ TEST_CASE("synthetic text: words of a vocabulary that tell the class, noise asid
 
   check_error([&] { make_synthetic_text({.tokens = 2}); }, ExitCode::kBadConfig,
               "synthetic data: tokens must be from 3, got 2");
+  CHECK(make_synthetic_text({.items = 5, .classes = 3, .vocabulary = 8})->size() == 5);
   check_error([&] { make_synthetic_text({.vocabulary = 6}); }, ExitCode::kBadConfig,
               "synthetic data: vocabulary must have 5 special tokens and a word of each class, got "
               "6");

@@ -219,6 +219,7 @@ TEST_CASE("classes are matched with a model's by name or not at all", "[text]") 
   check({"0", "1", "2"}, data, true, unclear);
   check(data, {"entailment", "neutral", "other"}, true, "the names differ");
   check({"no", "yes"}, data, false, "3 and 2 classes");
+  check({"YES", "yes"}, {"yes", "no"}, false, "the names differ");
 
   const Fixture f;
   auto texts = f.load("sentence\tlabel\na\tneutral\nb\tentailment\nc\tcontradiction\n");
@@ -288,7 +289,7 @@ TEST_CASE("tokens are cached by what they depend on", "[text][cache]") {
     CHECK(files().size() == 5);
   }
   SECTION("so have all settings that decide about tokens") {
-    std::vector<TextOptions> all(10, {.first = "0", .second = "1", .label = "2"});
+    std::vector<TextOptions> all(12, {.first = "0", .second = "1", .label = "2"});
     all[1].items.labels = {"0", "1"};
     all[2].items.labels = {"1", "0"};
     all[3].items.label_numbers = false;
@@ -298,6 +299,8 @@ TEST_CASE("tokens are cached by what they depend on", "[text][cache]") {
     all[7].table.skip_bad_rows = true;
     all[8].table.skip_uneven_rows = true;
     all[9].table.blank_rows = true;
+    all[10].first = "1";
+    all[11].label = "0";
     options.file = f.folder.write_text("y.tsv", "0\t1\t2\na b\tc\t1\nd\te a b\t0\n");
     for (TextOptions& one : all) {
       one.file = options.file;

@@ -57,6 +57,12 @@ TEST_CASE("byte order mark, CR LF and blank lines are tolerated", "[table]") {
                     "a\tb\r\n1\t2\r\n\r\n3\t4\r\n\n\n",
                     {"a", "b"}) == Rows{{"1", "2"}, {"3", "4"}});
   CHECK(folder.read("x.tsv", "a\tb\n", {"a"}).empty());
+  // In another line it is part of the text.
+  CHECK(folder.read("x.tsv",
+                    "a\n\xEF\xBB\xBF"
+                    "1\n",
+                    {"a"}) == Rows{{"\xEF\xBB\xBF"
+                                    "1"}});
 }
 
 TEST_CASE("blank lines are rows of empty fields where asked for", "[table]") {
@@ -83,6 +89,7 @@ TEST_CASE("a table without header has numbered columns", "[table]") {
   CHECK(folder.read("x.tsv", "1\t2\t3\n4\t5\t6\n", {"2", "0"}, options) ==
         Rows{{"3", "1"}, {"6", "4"}});
   folder.check_bad("x.tsv", "1\t2\n", ":1: 2 columns, there is no column 2", {"2"}, options);
+  folder.check_bad("x.tsv", "1\n", ":1: 1 column, there is no column 1", {"1"}, options);
   folder.check_bad("x.tsv", "1\t2\n3\n", ":2: 1 column, expected 2", {"0"}, options);
   check_error([&] { folder.read("x.tsv", "1\t2\n", {"text"}, options); }, ExitCode::kBadConfig,
               "without a header line columns are numbers from 0, got \"text\"");
@@ -103,6 +110,7 @@ TEST_CASE("csv: quoted fields hold commas, quotes and line ends", "[table]") {
                    ":2: column 2: a quote inside a field that does not begin with one");
   CHECK(folder.error("x.csv", "a \"b\"\n1\n").hint() ==
         "a field of .csv files that has quotes stands in quotes, and its own are doubled");
+  folder.check_bad("x.csv", "a,b\n1,\"x\n\xFF\"\n", ":2: line 3: byte 1 is not valid UTF-8");
   const TableOptions skip{.skip_bad_rows = true};
   folder.check_bad("x.csv", "a,b\n1,2\n\"3,4\n5,6\n",
                    ":3: column 1: a quote that is not closed before the file ends", {"a"}, skip);
@@ -121,6 +129,8 @@ TEST_CASE("json lines: text, numbers and booleans", "[table]") {
                        own);
   folder.check_bad("x.jsonl", "{\"a\": 1, \"b\": NaN}\n",
                    ":1: column 15: syntax error while parsing value - invalid literal" + own);
+  folder.check_bad("x.jsonl", "{\"\u00e9\": NaN}\n",
+                   ":1: column 7: syntax error while parsing value - invalid literal" + own);
   folder.check_bad("x.jsonl", "[1]\n",
                    ":1: a JSON array: each line must be an object of its own; jq -c "
                    "'.[]' makes lines of it");
@@ -160,6 +170,8 @@ TEST_CASE("bad rows are named by file and line", "[table]") {
         (folder.folder.path() / "x.tsv").string() + ":1: no column \"a\" among \"a,b\"");
   CHECK(commas.hint() ==
         "the file has one column; columns end at tabs in .tsv files, at commas in .csv files");
+  CHECK(folder.error("x.tsv", "a;b\n1;2\n").hint() == commas.hint());
+  CHECK(folder.error("x.tsv", "c,d\te\n").hint().empty());
   check_error([&] { folder.read("x.dat", "a\n", {"a"}); }, ExitCode::kBadConfig,
               "x.dat: the name does not say which format the file has");
 }
@@ -217,6 +229,8 @@ TEST_CASE("compressed tables are told by their content, formats by the inner nam
   std::string text = "a,b\n";
   for (int i = 0; i < 50000; ++i)
     text += std::to_string(i) + ",\"" + std::to_string(i % 997) + "\"\n";
+  CHECK(table_format("x.tsv.zst", TableFormat::kAuto) == TableFormat::kTsv);
+  CHECK(table_format("x.json", TableFormat::kAuto) == TableFormat::kJsonl);
   const Bytes packed = gzip(Bytes(text.begin(), text.end()));
   TextTable table(folder.write("x.csv.gz", packed), {"b", "a"});
   const Rows rows = rows_of(table);

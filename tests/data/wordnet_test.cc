@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "tests/core/environment.h"
 #include "tests/data/data_files.h"
 #include "tests/data/tiny_vocabulary.h"
 
@@ -23,8 +24,8 @@ struct SmallWordNet {
             "00000100 03 n 01 entity 0 002 ~ 00000200 n 0000 ~ 00000300 n 0000 | a thing  \n"
             "00000200 05 n 02 animal 0 beast 0 001 @ 00000100 n 0000 | it lives; \"a | b\"\n"
             "00000300 20 n 01 plant 0 001 @ 00000100 n 0000 | it grows  \n"
-            "00000400 05 n 0a dog 0 a 0 b 0 c 0 d 0 e 0 f 0 g 0 h 0 i 1 002 #m 00000200 n "
-            "0000 @i 00000200 n 0000 | it barks\n");
+            "00000400 05 n 0a dog 0 a 0 b 0 c 0 d 0 e 0 f 0 g 0 h 0 i 1 003 #m 00000200 n "
+            "0000 @i 00000200 n 0000 @ 00000100 n 0000 | it barks\n");
     folder.write_text("data.verb",
                       std::string(kLicence) +
                           "00000100 38 v 01 move 0 000 01 + 02 00 | go  \n"
@@ -49,7 +50,7 @@ TEST_CASE("wordnet's data files are read", "[wordnet]") {
   CHECK(synsets[0].gloss == "a thing");
   CHECK(synsets[1].gloss == "it lives; \"a | b\"");
   CHECK(synsets[1].hypernyms == std::vector<std::int64_t>{0});
-  CHECK(synsets[3].hypernyms == std::vector<std::int64_t>{1});
+  CHECK(synsets[3].hypernyms == std::vector<std::int64_t>{1, 0});
   CHECK(synsets[5].hypernyms == std::vector<std::int64_t>{4});
   CHECK(synsets[7].part_of_speech == 'a');
   CHECK(lexicographer_files()[synsets[2].lexicographer_file] == "noun.plant");
@@ -64,6 +65,8 @@ TEST_CASE("damaged wordnet files are refused by line", "[wordnet]") {
         "the file is not one of WordNet's data files, or damaged; apt-get install --reinstall "
         "wordnet-base");
   small.check_bad("0000x100 38 v 01 move 0 000 | go\n", "data.verb:2: no offset where");
+  small.check_bad("-0000100 38 v 01 move 0 000 | go\n", "data.verb:2: no offset where");
+  small.check_bad("00000100 38 v 01 move 0 000 | \xFF\n", "data.verb:2: byte 31 is not valid");
   small.check_bad("00000100 45 v 01 move 0 000 | go\n", "data.verb:2: no lexicographer file where");
   small.check_bad("00000100 38 v 01 move 0 001 @ | go\n", "data.verb:2: no pointer's offset where");
   small.check_bad("00000100 38 v 01 run 0 001 @ 00000900 v 0000 | go\n",
@@ -91,6 +94,9 @@ TEST_CASE("a synset without an unrelated one is refused", "[wordnet]") {
   CHECK(error.hint() ==
         "the files of data.folder are cut off or damaged; apt-get install --reinstall "
         "wordnet-base");
+  const std::string race = "00000300 38 v 01 race 0 001 @ 00000200 v 0000 | go first\n";
+  check_error([&] { rows(move + run + race); }, ExitCode::kBadData,
+              "synset \"go first\" is related to all others");
   // Hypernyms in a circle end too.
   const std::string circle = "00000100 38 v 01 move 0 001 @ 00000200 v 0000 | go\n" + run;
   check_error([&] { rows(circle); }, ExitCode::kBadData, "is related to all others");
@@ -152,9 +158,9 @@ TEST_CASE("pairs of glosses become a balanced dataset", "[wordnet]") {
     const std::vector<TextRow> pairs = rows(WordNetTask::kIsA, split);
     total += std::ssize(pairs);
     for (const TextRow& row : pairs) {
-      if (row.label == "is_a") continue;
-      // The dog has one unrelated noun, the plant.
-      if (row.first == "it barks") CHECK(row.second == "it grows");
+      // The dog has one unrelated noun, the plant. Its first hypernym is told.
+      if (row.first == "it barks")
+        CHECK(row.second == (row.label == "is_a" ? "it lives; \"a | b\"" : "it grows"));
     }
     if (pairs.empty()) continue;
     const auto data =
@@ -165,4 +171,28 @@ TEST_CASE("pairs of glosses become a balanced dataset", "[wordnet]") {
     CHECK(data->label(1) == 0);
   }
   CHECK(total == 8);
+}
+
+TEST_CASE("tokens of glosses are cached by files, split and vocabulary", "[wordnet][cache]") {
+  const SmallWordNet small;
+  const TemporaryFolder cache;
+  const EnvironmentVariable variable("VCAS_CACHE_DIR", cache.path().c_str());
+  const WordPiece tokenizer = tiny_tokenizer();
+  const WordPiece other(parse_vocab_txt("[UNK]\n[SEP]\n[CLS]\nc\n", "other.txt", true));
+  for (const char* gloss : {"a", "b"}) {
+    std::string verbs;
+    for (int i = 10; i < 60; ++i)
+      verbs += "000000" + std::to_string(i) + " 38 v 01 go 0 000 | " + gloss + "\n";
+    small.folder.write_text("data.verb", verbs);
+    for (const Split split : {Split::kTrain, Split::kTest})
+      for (const WordPiece* read : {&tokenizer, &other}) {
+        WordNetOptions options{.folder = small.folder.path(),
+                               .task = WordNetTask::kLexicographerFile,
+                               .split = split,
+                               .cache = false};
+        const std::vector<std::int32_t> want = load_wordnet(options, *read)->content().tokens;
+        options.cache = true;
+        CHECK(load_wordnet(options, *read)->content().tokens == want);
+      }
+  }
 }

@@ -43,8 +43,10 @@ TEST_CASE("a tokenizer's files say all that decides about ids", "[tokenizer]") {
   // None of them goes without saying.
   for (const auto change : std::initializer_list<void (*)(Vocabulary&)>{
            [](Vocabulary& v) { v.tokens[1] = "c"; }, [](Vocabulary& v) { v.added.pop_back(); },
-           [](Vocabulary& v) { v.unknown = 1; }, [](Vocabulary& v) { v.max_word_length = 8; },
-           [](Vocabulary& v) { v.clean_text = true; }, [](Vocabulary& v) { v.separate_cjk = true; },
+           [](Vocabulary& v) { v.added[1].normalized = true; },
+           [](Vocabulary& v) { v.appended = 1; }, [](Vocabulary& v) { v.unknown = 1; },
+           [](Vocabulary& v) { v.max_word_length = 8; }, [](Vocabulary& v) { v.clean_text = true; },
+           [](Vocabulary& v) { v.separate_cjk = true; },
            [](Vocabulary& v) { v.strip_accents = true; },
            [](Vocabulary& v) { v.lower_case = false; }}) {
     Vocabulary other = strange;
@@ -71,6 +73,19 @@ TEST_CASE("added tokens go in and come out, without a tokenizer.json too", "[tok
                        {"rstrip", false},
                        {"normalized", true},
                        {"special", false}});
+}
+
+TEST_CASE("tokenizer_config.json names what a vocab.txt does not say", "[tokenizer]") {
+  const auto config = [](const std::vector<AddedToken>& added, std::int32_t appended) {
+    const WordPiece tokenizer({.name = "config",
+                               .tokens = {"[UNK]", "[CLS]", "[SEP]", "a"},
+                               .added = added,
+                               .appended = appended});
+    return nlohmann::json::parse(tokenizer.files(64).at("tokenizer_config.json"));
+  };
+  CHECK(config({{0}, {1}, {2}, {3}}, 1)["added_tokens_decoder"].size() == 4);
+  CHECK_FALSE(config({{0}, {1}, {2}}, 0).contains("added_tokens_decoder"));
+  CHECK(config({{0}, {1}, {2}}, 0)["model_max_length"] == 64);
 }
 
 TEST_CASE("a vocab.txt goes in and comes out", "[tokenizer]") {

@@ -339,6 +339,16 @@ TEST_CASE("tokenizer.json: tokens added after the vocabulary, word length", "[wo
         "low [low] [UNK] [ low ] [low][MASK]");
 }
 
+TEST_CASE("tokenizer.json: what is left out of the normalizer is true", "[wordpiece]") {
+  json document = golden_tokenizer();
+  document["normalizer"] = {{"type", "BertNormalizer"}};
+  const WordPiece tokenizer = from_json(document);
+  CHECK(tokenizer.clean_text());
+  CHECK(tokenizer.separate_cjk());
+  CHECK(tokenizer.lower_case());
+  CHECK(tokenizer.strip_accents());
+}
+
 TEST_CASE("an added token is a word, and no word is made of it", "[wordpiece]") {
   json document = golden_tokenizer();
   const auto size = static_cast<std::int32_t>(document["model"]["vocab"].size());
@@ -396,6 +406,11 @@ TEST_CASE("tokens are added to a vocab.txt by the files beside it", "[wordpiece]
   check("added token \"newtok\" has id 1, which does not fit the 3 tokens of ");
   write_config({{"3", token("new", true)}});
   check("added token \"new\" has id 3, which does not fit the 3 tokens of ");
+  // Keys of the file are in the order of texts: "10" is before "3".
+  json many = json::object();
+  for (int id = 3; id < 11; ++id) many[std::to_string(id)] = token(utf8('c' + id).c_str(), false);
+  write_config(many);
+  CHECK(WordPiece(vocabulary).token(10) == utf8('c' + 10));
   write_config({{"x", token("newtok", true)}});
   check("added_tokens_decoder: \"x\" is no id");
   write_config({{"3", {{"content", "newtok"}, {"single_word", true}}}});
@@ -474,7 +489,9 @@ TEST_CASE("a vocabulary is found in a folder, with its case", "[wordpiece]") {
     CHECK(lower_case_of(path) == false);
     CHECK_FALSE(WordPiece(path).lower_case());
   }
+  CHECK_FALSE(read_vocabulary(folder.path(), true).strip_accents);
   CHECK_FALSE(lower_case_of(folder.write("words.txt", bytes("[UNK]\na\n"))).has_value());
+  CHECK_FALSE(read_tokenizer(folder.path() / "words.txt", false)->lower_case());
   folder.write("tokenizer_config.json",
                bytes(R"({"strip_accents": false, "tokenize_chinese_chars": false})"));
   for (const std::filesystem::path& path : {folder.path(), folder.path() / "vocab.txt"}) {

@@ -71,8 +71,12 @@ TEST_CASE("group_norm", "[layer]") {
 TEST_CASE("settings of norms that cannot be are refused", "[layer]") {
   CHECK_THROWS_WITH(make_layer("batch_norm", {{"eps", 0.0}}),
                     ContainsSubstring("must be positive"));
-  CHECK_THROWS_WITH(make_layer("batch_norm", {{"momentum", 1.5}}),
-                    ContainsSubstring("must be from 0 to 1, got 1.5"));
+  CHECK_THROWS_WITH(make_layer("group_norm", {{"groups", 1}, {"eps", 0.0}}),
+                    ContainsSubstring("must be positive"));
+  for (const double momentum : {-0.5, 1.5})
+    CHECK_THROWS_WITH(
+        make_layer("batch_norm", {{"momentum", momentum}}),
+        ContainsSubstring("must be from 0 to 1, got " + std::to_string(momentum).substr(0, 3)));
 }
 
 namespace {

@@ -20,7 +20,10 @@ class ColumnGain final : public Layer {
     if (fault_ != "input is not kept") plan.saved_inputs = {0};
     plan.in_place = true;
     plan.computes_on_host = fault_ != "says nothing of its loops";
-    plan.accumulates = fault_ == "says it accumulates" || fault_ == "adds in place alone";
+    plan.accumulates = fault_ == "says it accumulates" || fault_ == "adds in place alone" ||
+                       fault_ == "changes what it adds";
+    if (fault_ == "fills padding") plan.coupling = RowCoupling::kRows;
+    if (fault_ == "changes its state") plan.state = {{.name = "calls", .shape = {1}}};
     plan.writes_norms = fault_ == "says it writes norms";
     if (fault_ == "saves no width") plan.saved = {{.width = 0}};
     if (fault_ == "names two parameters alike") plan.parameters.push_back(plan.parameters[0]);
@@ -43,6 +46,9 @@ class ColumnGain final : public Layer {
     T* y = io.output.ptr<T>();
     for (std::int64_t i = 0; i < io.output.elements(); ++i) y[i] = bent(x[i]) * gain[i % width];
     if (fault_ == "writes past the end") y[io.output.elements()] = 0;
+    if (fault_ == "writes before the begin") y[-1] = 0;
+    if (fault_ == "changes its state") *io.state[0].ptr<T>() += 1;
+    if (fault_ == "gives another f32" && exec.dtype == DType::kF32) y[0] += 1;
     if (fault_ == "throws") throw std::out_of_range("no such entry");
     calls_ += fault_ == "keeps what forward saw" ? 1 : 0;
     if (fault_ == "takes scratch unplanned") exec.scratch.take(exec.dtype, {1});
@@ -64,6 +70,9 @@ class ColumnGain final : public Layer {
     if (fault_ == "adds to no rows" && dgain && !io.gradients.adds && rows.rows)
       std::fill(dgain, dgain + width, T(0));
     const bool adds_in_place = fault_ == "adds in place alone" && dx && io.added[0];
+    const bool adds = fault_ == "changes what it adds" && dx && io.added[0];
+    T* added = adds ? io.added[0].ptr<T>() : nullptr;
+    if (added && added != dx) std::copy_n(added, rows.rows * width, dx);
     for (std::int64_t r = 0; r < rows.rows; ++r) {
       const std::int64_t compact = std::min(r, io.inputs_full[0].rows() - 1);
       const std::int64_t full = row && fault_ != "reads compact rows" ? row[r] : compact;
@@ -73,7 +82,7 @@ class ColumnGain final : public Layer {
         const T x = x_full[full * width + c];
         const T slope = fault_ == "bends at 1" && x <= 1 ? T(0) : T(1);
         const std::int64_t to = fault_ == "writes dx at full rows" ? full : r;
-        const T before = adds_in_place ? dx[to * width + c] : T(0);
+        const T before = adds_in_place || added ? dx[to * width + c] : T(0);
         const T slope_of_x = fault_ == "forgets the gain" ? T(1) : slope * gain[c];
         if (dx) dx[to * width + c] = before + d * slope_of_x;
         if (dgain) dgain[c] += (fault_ == "reads dy late" ? dy[r * width + c] : d) * bent(x);
@@ -89,6 +98,11 @@ class ColumnGain final : public Layer {
     if (fault_ == "takes items for unequal" && io.input_specs[0].layout.fixed() && dx && rows.rows)
       dx[0] = 0;
     if (fault_ == "is wrong in f32" && exec.dtype == DType::kF32 && dx && rows.rows) dx[0] += 1;
+    if (fault_ == "output is not kept" && dx && rows.rows)
+      dx[0] += 0 * io.output_full.ptr<T>()[0];  // NaN
+    if (added && added != dx && rows.rows) added[0] = 0;
+    if (fault_ == "fills padding" && dx && rows.rows > rows.offsets.ptr<std::int64_t>()[rows.items])
+      dx[rows.rows * width - 1] = 1;
     if (fault_ == "counts padding" && dgain)
       dgain[0] += static_cast<T>(rows.rows - rows.offsets.ptr<std::int64_t>()[rows.items]);
     if (fault_ == "reads dy of kept rows again" && row && dx)
@@ -229,7 +243,13 @@ TEST_CASE("check_layer notices every fault", "[check_layer]") {
       {"reads dy late", "in place of dy gives other bits"},
       {"says it accumulates", "gradients added to what was there"},
       {"writes past the end", "memory beside a tensor was written"},
+      {"writes before the begin", "memory beside a tensor was written"},
       {"writes dx at full rows", "memory beside a tensor was written"},
+      {"changes its state", "forward changes a state that it may not update"},
+      {"changes what it adds", "backward changes what it adds to dx"},
+      {"output is not kept", "finite differences, dx of input 0"},
+      {"fills padding", "dx of padding is not 0, but the plan says that rows are independent"},
+      {"gives another f32", "output against f64"},
       {"saves no width", "ColumnGain): saved.width is 0, and must be at least 1"},
       {"names two parameters alike", "two parameters are called \"gain\""},
       {"keeps what forward saw", "finite differences, dx of input 0"},

@@ -103,6 +103,13 @@ TEST_CASE("settings of layers over images that fit nothing are refused", "[layer
   };
   CHECK_THROWS_WITH(make_layer("conv2d", config(7, 1)),
                     ContainsSubstring("conv2d.kernel 7 is larger than the padded image of 4 x 4"));
+  nlohmann::json narrow = config(3, 0);
+  narrow["width"] = 2;
+  CHECK_THROWS_WITH(make_layer("conv2d", narrow),
+                    ContainsSubstring("conv2d.kernel 3 is larger than the padded image of 4 x 2"));
+  narrow["width"] = 40000;
+  CHECK_THROWS_WITH(make_layer("conv2d", narrow),
+                    ContainsSubstring("conv2d.width must be from 1 to 32768, got 40000"));
   CHECK_THROWS_WITH(make_layer("conv2d", config(2, 2)),
                     ContainsSubstring("conv2d.padding must be below the kernel 2, got 2"));
   CHECK_THROWS_WITH(make_layer("conv2d", config(0, 0)),
@@ -110,6 +117,11 @@ TEST_CASE("settings of layers over images that fit nothing are refused", "[layer
   const std::vector<ValueSpec> specs{{3, Layout::items(15), DType::kF32}};
   CHECK_THROWS_WITH(make_layer("conv2d", config(3, 1))->plan({specs, DType::kF32, 2, 0, 0}),
                     ContainsSubstring("conv2d: an image has 16 rows, got 15"));
+  const auto pool = make_layer("max_pool", {{"height", 4}, {"width", 4}, {"kernel", 2}});
+  CHECK_THROWS_WITH(pool->plan({specs, DType::kF32, 2, 0, 0}),
+                    ContainsSubstring("max_pool: an image has 16 rows, got 15"));
+  const std::vector<ValueSpec> pixels{{3, Layout::items(16), DType::kF32}};
+  CHECK(pool->plan({pixels, DType::kF32, 2, 0, 0}).output.layout == Layout::items(9));
   CHECK_THROWS_WITH(make_layer("group_norm", {{"groups", 2}})->plan({specs, DType::kF32, 2, 0, 0}),
                     ContainsSubstring("group_norm: 2 groups do not divide the width 3"));
 }

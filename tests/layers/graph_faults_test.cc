@@ -77,6 +77,9 @@ TEST_CASE("a plan that cannot be is refused with its node and type", "[graph]") 
         }) == "passes_gradient names input 0 twice");
   CHECK(plan_fault([](NodePlan& p) { p.passes_gradient = {0}, p.output.width = 5; }) ==
         "passes_gradient names input 0, whose shape is not that of the output");
+  CHECK(plan_fault([](NodePlan& p) {
+          p.passes_gradient = {0}, p.output.layout = Layout::items(2);
+        }) == "passes_gradient names input 0, whose shape is not that of the output");
   CHECK(plan_fault([](NodePlan& p) { p.saved_inputs = {-1}; }) ==
         "saved_inputs names input -1 of 1; the first is 0");
   CHECK(plan_fault([](NodePlan& p) { p.is_sum = true; }) ==
@@ -89,8 +92,11 @@ TEST_CASE("a plan that cannot be is refused with its node and type", "[graph]") 
         "saved.width is -4, and must be at least 1");
   CHECK(plan_fault([](NodePlan& p) { p.output_norm_parts = 0; }) ==
         "norms have at least one part a row");
-  CHECK(plan_fault([](NodePlan& p) { p.dx_norm_parts = 2, p.in_place = true; }) ==
-        "writes norms of parts of a dx that is not its own");
+  CHECK(plan_fault([](NodePlan& p) { p.dx_norm_parts = 0; }) ==
+        "norms have at least one part a row");
+  for (bool NodePlan::*shared : {&NodePlan::in_place, &NodePlan::accumulates})
+    CHECK(plan_fault([shared](NodePlan& p) { p.dx_norm_parts = 2, p.*shared = true; }) ==
+          "writes norms of parts of a dx that is not its own");
   CHECK(plan_fault([](NodePlan& p) { p.parameters = {weight({})}; }) ==
         "weight has shape [], which holds nothing");
   CHECK(plan_fault([](NodePlan& p) {
@@ -102,8 +108,13 @@ TEST_CASE("a plan that cannot be is refused with its node and type", "[graph]") 
   CHECK(plan_fault([](NodePlan& p) { p.samples_weight = true, p.parameters = {weight({4})}; }) ==
         no_weight);
   CHECK(plan_fault([](NodePlan& p) {
+          p.samples_weight = true, p.parameters = {weight({5, 4})};
+        }) == no_weight);
+  CHECK(plan_fault([](NodePlan& p) {
           p.samples_weight = true, p.parameters = {weight({4, 4})};
         }) == "samples_weight needs input 0 in saved_inputs");
+  CHECK(plan_fault([](NodePlan& p) { p.samples_weight = true, p.passes_gradient = {0}; }) ==
+        "samples its weight gradient from a dy that does not stay");
 }
 
 TEST_CASE("an input without width, and a layer without inputs, are refused", "[graph]") {
@@ -199,10 +210,15 @@ TEST_CASE("the last node is a loss", "[graph]") {
     CHECK(fault_of([&] { graph.finish(*ops, {.max_items = 2}); }) ==
           "out is the last node, and no loss");
   }
+  Graph passes(DType::kF32);
+  const Value x = passes.input("x", {1, Layout::items(1), DType::kF32});
+  passes.add("out", std::make_unique<Planned>([](NodePlan& p) { p.passes_gradient = {0}; }), {x});
+  CHECK(fault_of([&] { passes.finish(*ops, {.max_items = 2}); }) ==
+        "out is the last node, and no loss");
 }
 
 TEST_CASE("nodes and parameters have names of their own", "[graph]") {
-  Small nodes, parameters;
+  Small nodes, parameters, state;
   nodes.graph.add("out", make_layer("gelu"), {nodes.out});
   CHECK(fault_of([&] { nodes.finish(); }) == "two nodes are called \"out\"");
   const auto named = [](const char* name) {
@@ -212,6 +228,12 @@ TEST_CASE("nodes and parameters have names of their own", "[graph]") {
   parameters.graph.add("mine", named("a.b"), {parameters.out});
   parameters.graph.add("mine.a", named("b"), {parameters.out});
   CHECK(fault_of([&] { parameters.finish(); }) == "two parameters are called \"mine.a.b\"");
+  state.graph.add("mine", named("a.b"), {state.out});
+  state.graph.add("mine.a", std::make_unique<Planned>([](NodePlan& p) {
+                    p.state = {{.name = "b", .shape = {4}}};
+                  }),
+                  {state.out});
+  CHECK(fault_of([&] { state.finish(); }) == "two parameters are called \"mine.a.b\"");
   CHECK(plan_fault([](NodePlan& p) { p.parameters = p.state = {weight({4})}; }) ==
         "two parameters are called \"weight\"");
 }
@@ -221,12 +243,19 @@ TEST_CASE("only nodes with parameters are tied", "[graph]") {
   const Value gelu = small.graph.add("gelu", make_layer("gelu"), {small.out});
   small.graph.tie(gelu, small.out);
   CHECK(fault_of([&] { small.finish(); }) == "gelu cannot be tied to out: gelu has no parameters");
+  Small other;
+  const Value owner = other.graph.add("gelu", make_layer("gelu"), {other.out});
+  other.graph.tie(other.graph.add("more", make_layer("linear", {{"width", 4}}), {owner}), owner);
+  CHECK(fault_of([&] { other.finish(); }) == "more cannot be tied to gelu: gelu has no parameters");
 }
 
 TEST_CASE("a value has one gate", "[graph]") {
   Small small;
   small.graph.gate(small.out);
   CHECK(fault_of([&] { small.graph.gate(small.out); }) == "two gates at out");
+  Small last;
+  last.graph.gate(last.loss);
+  CHECK_THROWS_WITH(last.finish(), "sampling gate at loss: no gradient flows there");
 }
 
 TEST_CASE("a graph has room for an item and a rank, and not for less than nothing", "[graph]") {
@@ -268,6 +297,15 @@ TEST_CASE("a batch says which tokens its items have", "[graph]") {
   graph.finish(*ops, {.max_items = 2, .max_tokens = 4});
   CHECK(fault_of([&] { graph.set_batch(2, {}); }) == "a batch without offsets of its tokens");
   graph.set_batch(2, {0, 0, 4});  // an item without any
+  for (int time = 0; time < 2; ++time) {
+    graph.set_batch(2, {0, 1, 4});
+    const RowSet& rows = graph.full_rows().of(Layout::tokens());
+    CHECK(rows.rows == 4);
+    CHECK(rows.length == 0);
+    CHECK(rows.squares == 1 + 9);
+  }
+  graph.set_batch(2, {0, 2, 4});
+  CHECK(graph.full_rows().of(Layout::tokens()).length == 2);
 }
 
 TEST_CASE("calls of a graph out of order are refused", "[graph]") {
@@ -282,6 +320,7 @@ TEST_CASE("calls of a graph out of order are refused", "[graph]") {
   CHECK(fault_of([&] { graph.keep(Value{}); }) == "the graph has no value -1, of 4");
   CHECK(fault_of([&] { graph.add("none", nullptr, {small.x}); }) == "none has no layer");
   CHECK(fault_of([&] { graph.tie(small.x, small.out); }) == "x is tied to no node before it");
+  CHECK(fault_of([&] { graph.tie(small.out, small.out); }) == "out is tied to no node before it");
   CHECK(fault_of([&] { graph.add("ahead", make_layer("gelu"), {Value{7}}); }) ==
         "the graph has no value 7, of 4");
 
@@ -306,6 +345,7 @@ TEST_CASE("calls of a graph out of order are refused", "[graph]") {
         "a batch of 3 items, and the graph has room for 2");
   CHECK(fault_of([&] { graph.set_batch(0, {}); }) == "a batch without items");
   CHECK(fault_of([&] { graph.set_batch(2, {0, 1}); }) == "2 offsets of 2 items");
+  CHECK(fault_of([&] { graph.set_batch(2, {0, 1, 2, 3}); }) == "4 offsets of 2 items");
   for (const std::vector<std::int64_t>& wrong :
        std::vector<std::vector<std::int64_t>>{{2, 3, 4}, {0, 40000000, 4}, {-1, 0, 0}}) {
     const std::string fault = "offsets of 2 items begin at another row than 0, or decrease";
@@ -335,8 +375,8 @@ TEST_CASE("calls of a graph out of order are refused", "[graph]") {
   gradients[1].dtype = DType::kF64;
   CHECK(fault_of([&] { graph.backward(exec, {.gradients = {gradients}}); }) ==
         "Graph::backward got f64 [4] for the gradient of out.bias, which is f32 [4]");
-  CHECK(fault_of([&] { graph.saved(small.loss, 5); }) ==
-        "loss has no saved tensor 5, of " +
-            std::to_string(graph.plan().nodes.back().plan.saved.size()));
+  for (const int number : {1, 5})
+    CHECK(fault_of([&] { graph.saved(small.loss, number); }) ==
+          "loss has no saved tensor " + std::to_string(number) + ", of 1");
   CHECK(fault_of([&] { graph.tensor(Value{4}); }) == "the graph has no value 4, of 4");
 }

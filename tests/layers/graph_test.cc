@@ -409,9 +409,39 @@ TEST_CASE("a dry run skips loops of a layer's own: they have nothing to read", "
   CHECK(ops.flops(Phase::kForward) > flops);  // backward passes the loops
 }
 
+TEST_CASE("parameters that decay lie first, and all start apart by seed and place", "[graph]") {
+  auto ops = make_ops("cpu");
+  Graph graph(DType::kF64);
+  const Value x = graph.input("x", {4, Layout::items(1), DType::kF64});
+  const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
+  Value y = graph.add("one", make_layer("linear", {{"width", 4}}), {x});
+  y = graph.add("norm", make_layer("batch_norm"), {y});
+  y = graph.add("two", make_layer("linear", {{"width", 4}}), {y});
+  graph.add("loss", make_layer("softmax_cross_entropy"), {y, labels});
+  graph.finish(*ops, {.max_items = 2});
+  const Parameters& parameters = graph.parameters();
+  CHECK(parameters.count() == 2 * (16 + 4) + 8);
+  CHECK(parameters.elements() == parameters.masters().elements());
+  for (const Parameter& parameter : parameters.list()) {
+    const auto at = parameter.master.ptr<double>() - parameters.masters().ptr<double>();
+    CHECK(parameter.decay == (at < parameters.decayed_elements()));
+    CHECK(parameter.decay == (parameter.shape.rank() == 2));
+  }
+  CHECK(parameters.stored().back().name == "norm.running_var");
+  const auto first_values = [&](std::uint64_t seed) {
+    graph.parameters().initialize(*ops, seed);
+    return std::pair(*parameters[0].value.ptr<double>(), *parameters[4].value.ptr<double>());
+  };
+  CHECK_FALSE(parameters.are_set());
+  const auto first = first_values(1), other = first_values(2);
+  CHECK(parameters.are_set());
+  CHECK(first.first != first.second);
+  CHECK(first.first != other.first);
+}
+
 TEST_CASE("memory blocks alive at the same time never overlap", "[graph]") {
-  std::vector<PlannedBlock> blocks = {{100, 0, 3}, {200, 1, 2}, {50, 2, 5},
-                                      {300, 4, 6}, {64, 0, 9},  {1, 3, 3}};
+  std::vector<PlannedBlock> blocks = {{100, 0, 3}, {200, 1, 2}, {50, 2, 5}, {300, 4, 6},
+                                      {64, 0, 9},  {1, 3, 3},   {40, 3, 4}};
   const std::size_t total = plan_memory(blocks);
   std::size_t sum = 0;
   for (std::size_t i = 0; i < blocks.size(); ++i) {

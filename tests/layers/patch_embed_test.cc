@@ -58,6 +58,12 @@ TEST_CASE("patch_embed refuses images that do not fit", "[layer]") {
   test.config["patch"] = 4;
   CHECK_THAT(layer_faults(test).at(0), ContainsSubstring("4 does not divide the image of 4 x 6"));
   test = patch_embed(true);
+  test.config["patch"] = 3;
+  CHECK_THAT(layer_faults(test).at(0), ContainsSubstring("3 does not divide the image of 4 x 6"));
+  test = patch_embed(true);
+  test.inputs[0].layout = Layout::items(2);
+  CHECK_THAT(layer_faults(test).at(0), ContainsSubstring("has 72 values in 1 row, got 72 in 2"));
+  test = patch_embed(true);
   test.inputs[0].width = 75;
   CHECK_THAT(layer_faults(test).at(0), ContainsSubstring("has 72 values in 1 row, got 75 in 1"));
 }
