@@ -235,8 +235,10 @@ void Loader::append(const Contents& contents, const ItemDraw& draw, const std::s
   }
   for (const std::exception_ptr& failure : failures)
     if (failure) std::rethrow_exception(failure);
-  for (const Batch& part : parts_)
+  for (const Batch& part : parts_) {
     batch.values.insert(batch.values.end(), part.values.begin(), part.values.end());
+    batch.targets.insert(batch.targets.end(), part.targets.begin(), part.targets.end());
+  }
 }
 
 void Loader::fill(std::int64_t step, const Contents& contents, const std::stop_token& stop,

@@ -544,7 +544,8 @@ TEST_CASE("batches of images are the same with any number of threads", "[loader]
 
 namespace {
 
-// Images, each of which waits for another one to be prepared at the same time. Some are bad.
+// Images with numbers to learn. Each waits for another one to be prepared at the same time.
+// Some are bad.
 class MeetingImages final : public Dataset {
  public:
   std::vector<std::int64_t> bad = {};
@@ -564,6 +565,7 @@ class MeetingImages final : public Dataset {
         changed_.wait_for(lock, std::chrono::seconds(5), [&] { return arrived_ > (number | 1); });
     if (!here) met = false;
     out.values.push_back(static_cast<float>(index));
+    out.targets.push_back(static_cast<float>(2 * index));
   }
 
  private:
@@ -578,7 +580,9 @@ class MeetingImages final : public Dataset {
 TEST_CASE("two threads prepare images at the same time", "[loader]") {
   const MeetingImages data;
   Loader loader(data, {.batch = 4, .shuffle = false, .prefetch = 1, .threads = 2});
-  CHECK(loader.next().values == std::vector<float>{0, 1, 2, 3});
+  const Batch& batch = loader.next();
+  CHECK(batch.values == std::vector<float>{0, 1, 2, 3});
+  CHECK(batch.targets == std::vector<float>{0, 2, 4, 6});
   CHECK(data.met);
 }
 
