@@ -129,6 +129,17 @@ class ConfigReader {
     for (const std::string& assignment : sources.overrides) read_assignment(assignment);
   }
 
+  // A configuration with a default outside its own range would not be read again.
+  void check_defaults() {
+    for (const Setting* setting : all_settings(root_)) {
+      if (errors_.origins_.at(setting->key).given() || errors_.has_error(setting->key)) continue;
+      begin_source({"the default of " + setting->key, settings_to_json(*setting).dump()}, "default",
+                   "default");
+      const JsonDocument document = parse_json(source_.text, /*ignore_comments=*/false);
+      with_value(*setting, [&](auto* value) { read_setting(*setting, document.root, *value); });
+    }
+  }
+
   void validate() {
     // A document that broke off, or is of a newer form, lacks settings: what would be said about
     // those is not to be trusted.
@@ -572,6 +583,7 @@ void read_settings(Setting& root, const ConfigSources& sources, const ConfigErro
                    ConfigErrors& errors) {
   ConfigReader reader(root, &kinds, errors);
   reader.read(sources);
+  reader.check_defaults();
   reader.validate();
 }
 

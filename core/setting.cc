@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "core/error.h"
@@ -15,7 +16,10 @@ using Json = nlohmann::ordered_json;
 template <class Element>
 Json scalar_to_json(const Element& value, const std::string& key) {
   if constexpr (std::is_same_v<Element, double>)
-    VCAS_CHECK(std::isfinite(value), key + " is not finite, and JSON has no such number");
+    if (!std::isfinite(value))
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("{} is {}, and JSON has no such number", key, value),
+                  "mend its default, or the program that sets it");
   return value;
 }
 
@@ -90,6 +94,11 @@ Range between(double low, double high) { return {.low = low, .high = high}; }
 Range one_of(std::vector<std::string> choices) { return {.choices = std::move(choices)}; }
 
 Setting& Setting::add_child(const char* child_name, const char* child_help) {
+  const std::string_view letters = child_name;
+  const auto is_letter = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  if (letters.empty() || !std::ranges::all_of(letters, is_letter))
+    throw Error(ExitCode::kBadConfig, fmt::format("a setting is called \"{}\"", child_name),
+                "names are made of letters, digits and _");
   const std::string child_key = key.empty() ? child_name : key + "." + child_name;
   if (std::ranges::find(children, child_name, &Setting::name) != children.end())
     throw Error(ExitCode::kBadConfig, fmt::format("two settings are called \"{}\"", child_key),

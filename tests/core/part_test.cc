@@ -1,5 +1,7 @@
 #include "core/part.h"
 
+#include <cmath>
+
 #include "tests/core/json_schema_check.h"
 #include "tests/support/check_error.h"
 
@@ -145,6 +147,34 @@ TEST_CASE("a part's settings and its section's have names of their own", "[confi
   } wall;
   check_error([&] { read_config(wall, {}); }, ExitCode::kBadConfig,
               "two settings are called \"framed.side\"", "names that the section around them");
+}
+
+TEST_CASE("settings have names and defaults that a configuration can have", "[config][error]") {
+  struct Own {
+    const char* name = "size";
+    double size = 1;
+    std::vector<std::string> modes = {"a", "b"};
+    void fields(Setting& v) {
+      v.field(name, size, "A size.", at_most(4));
+      v.field("modes", modes, "Some modes.", one_of({"a", "b"}));
+    }
+  };
+  const auto check = [](Own own, const std::string& text, const std::string& hint = "") {
+    check_error([&] { read_config(own, {}); }, ExitCode::kBadConfig, text, hint);
+  };
+  Own read;
+  read_config(read, {.overrides = {"size=2"}});
+  CHECK(read.size == 2);
+  check({.size = 7}, "the default of size: error: size must be at most 4, got 7.0");
+  check({.modes = {"a", "c"}}, "the default of modes: error: modes[1] \"c\" is not one of: a, b");
+  check({.size = std::nan("")}, "size is nan, and JSON has no such number",
+        "mend its default, or the program that sets it");
+  Own mended{.size = 7};
+  read_config(mended, {.overrides = {"size=3"}});
+  CHECK(mended.size == 3);
+  for (const char* name : {"my-size", "my.size", "", "größe"})
+    check({.name = name}, "a setting is called \"" + std::string(name) + "\"",
+          "names are made of letters, digits and _");
 }
 
 TEST_CASE("a part is a value", "[config]") {

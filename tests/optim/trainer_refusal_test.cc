@@ -182,6 +182,7 @@ TEST_CASE("options are those that a configuration could have", "[trainer][error]
   says("TrainerOptions::total_steps is 0 | ", [](auto& o) { o.total_steps = 0; });
   says("optimizer.clip \"typo\" is not one of", [](auto& o) { o.optimizer.clip = "typo"; });
   says("schedule.learning_rate must be above 0", [](auto& o) { o.schedule.learning_rate = -1; });
+  says("schedule.learning_rate is nan", [](auto& o) { o.schedule.learning_rate = std::nan(""); });
   says("optimizer.weight_decay must be", [](auto& o) { o.optimizer.weight_decay = -1; });
   says("schedule.warmup_ratio must be", [](auto& o) { o.schedule.warmup_ratio = 5; });
   says("a forward of 64 items, and the graph has room for 16 | ", [](auto& o) { o.batch = 64; });
