@@ -258,6 +258,11 @@ void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token
   if (token_offsets.empty() && std::ranges::count(plan_.layouts, Layout::tokens()) > 0)
     throw Error(ExitCode::kBadConfig, "a batch without offsets of its tokens",
                 "the graph has values with a row a token: set_batch needs to know of which item");
+  if (const auto empty = std::ranges::adjacent_find(token_offsets); empty != token_offsets.end())
+    throw Error(ExitCode::kBadData,
+                "a batch of " + std::to_string(items) + " items, and item " +
+                    std::to_string(empty - token_offsets.begin()) + " has no tokens",
+                "an item of text has at least one: leave the others out of the data");
   RowBound tokens = bound_of(token_offsets, plan_.limits.max_tokens),
            masked = bound_of(masked_offsets, plan_.limits.max_masked);
   check(tokens.rows, plan_.limits.max_tokens, "tokens", "max_tokens");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,7 @@ void check_plan(const GraphNode& node);
 
 // Calls a layer. The name of its node then begins the text of what it throws.
 // A device that is lost, full or broken may throw for an earlier call: these errors stay.
+// What is no Error is a mistake of the layer.
 template <class Call>
 void name_errors(const GraphNode& node, const Call& call) {
   try {
@@ -117,6 +119,10 @@ void name_errors(const GraphNode& node, const Call& call) {
   } catch (const Error& error) {
     if (error.code() != ExitCode::kBadConfig && error.code() != ExitCode::kBadData) throw;
     throw Error(error.code(), node.name + ": " + error.what(), error.hint());
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw InternalError(node.name + ": " + error.what());
   }
 }
 

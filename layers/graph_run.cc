@@ -184,8 +184,9 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
                             .dy_norm = gradient.norm,
                             .x_norm_full = output_norm(exec, node.inputs[0])}});
     });
-  for (std::size_t j = 0; j < node.inputs.size(); ++j)
-    if (node.plan.coupling != RowCoupling::kRows)
+  // A loss has no dy, whose padding would be 0.
+  if (node.plan.coupling != RowCoupling::kRows || !gradient.dy)
+    for (std::size_t j = 0; j < node.inputs.size(); ++j)
       clear_padding(exec, tensors.dx[j], rows_dx.of(node.input_specs[j].layout));
   for (std::size_t j = 0; j < node.inputs.size(); ++j) {
     if (!tensors.added[j] || node.plan.accumulates) continue;
@@ -271,6 +272,9 @@ void Graph::backward(Exec& exec, const BackwardContext& given) {
     Gradient gradient = gradient_views_[i];
     if (node.gate >= 0)
       rows = pass_gate(exec, hooks, node, behind(rows, node.mixed_above), gradient);
+    if (rows.empty() || rows.front().entries().empty())
+      throw Error(ExitCode::kBadConfig, node.name + ": BackwardHooks::at_gate returned no rows",
+                  "it returns row sets of all layouts, as it was given (layers/backward_hooks.h)");
     if (rows.front().items() == 0) {  // nothing was kept: zero from here down
       if (!context.gradients.adds) clear_gradients(exec, context, i + 1, true);
       break;

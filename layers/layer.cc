@@ -76,11 +76,12 @@ void check_inputs(const char* kind, const PlanInput& in, std::initializer_list<D
                                           std::to_string(in.inputs.size()));
   std::size_t i = 0;
   for (const DType dtype : dtypes) {
-    const DType got = in.inputs[i++].dtype;
+    const DType got = in.inputs[i].dtype;
     if (got != dtype)
       throw Error(ExitCode::kBadConfig, "input " + std::to_string(i) + " of " + kind +
                                             " must hold " + std::string(dtype_name(dtype)) +
                                             ", got " + std::string(dtype_name(got)));
+    ++i;
   }
 }
 

@@ -177,8 +177,11 @@ class LeavingOutOps final : public ForwardingOps {
 // One layer in one compute dtype, with everything that its calls need.
 class Bench {
  public:
-  Bench(const LayerCase& test, DType dtype, std::vector<std::string>& faults)
+  // `padding`: rows of zeros behind the last item, in layouts whose items differ in length.
+  Bench(const LayerCase& test, DType dtype, std::vector<std::string>& faults,
+        std::int64_t padding = 0)
       : test_(test),
+        padding_(padding),
         dtype_(dtype),
         faults_(faults),
         ops_(std::make_unique<LeavingOutOps>(
@@ -211,7 +214,8 @@ class Bench {
         for (double& value : values)
           value = std::fmod(std::floor(std::abs(value) * 1000), static_cast<double>(below));
       if (test.inputs[i].own_rows) choose_own_rows(values, specs_[i].layout);
-      inputs_.push_back(memory_.make(specs_[i].dtype, {rows, specs_[i].width}));
+      inputs_.push_back(
+          memory_.make(specs_[i].dtype, full_shape(specs_[i].layout, specs_[i].width)));
       input_values.push_back(std::move(values));
     }
     for (const ParameterSpec& spec : plan_.parameters) {
@@ -222,16 +226,17 @@ class Bench {
     for (const ParameterSpec& spec : plan_.state)
       state_.push_back(memory_.make(statistics_dtype(dtype), spec.shape,
                                     Numbers(spec.shape.elements(), spec.init.value)));
-    output_ = memory_.make(plan_.output.dtype, {rows_of(plan_.output.layout), plan_.output.width});
+    output_ = memory_.make(plan_.output.dtype, full_shape(plan_.output.layout, plan_.output.width));
     for (const SavedSpec& spec : plan_.saved)
-      saved_.push_back(memory_.make(spec.dtype, {rows_of(spec.layout), spec.width}));
+      saved_.push_back(memory_.make(spec.dtype, full_shape(spec.layout, spec.width)));
     step_ = memory_.make(DType::kI64, {1}, {3});
     scratch_ = memory_.make(DType::kU8, {static_cast<std::int64_t>(plan_.scratch_bytes)});
-    full_rows_ = row_sets(nullptr);
+    full_rows_ = row_sets(nullptr, {}, padding_);
   }
 
   std::vector<Numbers> input_values, parameter_values;
   bool repeats = false;  // a call counts only as the device repeats it
+  bool training = true, updates_state = false;
 
   bool can_repeat() const { return ops_->queues() && !plan_.computes_on_host; }
 
@@ -259,13 +264,18 @@ class Bench {
   }
 
   Numbers forward() {
-    for (std::size_t i = 0; i < inputs_.size(); ++i) memory_.write(inputs_[i], input_values[i]);
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      Numbers padded = input_values[i];
+      padded.resize(inputs_[i].elements());
+      memory_.write(inputs_[i], padded);
+    }
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       memory_.write(parameters_[i], parameter_values[i]);
     const Tensor norm = norms_of(output_, plan_.output_norm_parts);
     Arena arena(scratch_.data, plan_.scratch_bytes);
     Exec exec = make_exec(arena);
-    const auto state_before = bytes_of(state_);
+    const auto state_before = bytes_of(state_), inputs_before = bytes_of(inputs_),
+               parameters_before = bytes_of(parameters_);
     const auto reset = [&] {
       memory_.poison(output_);
       for (const Tensor& saved : saved_) memory_.poison(saved);
@@ -281,9 +291,14 @@ class Bench {
                              .input_specs = specs_,
                              .rows = full_rows_});
     });
-    expect_norms(norm, output_, "output_norm");
-    expect(state_before == bytes_of(state_), "forward changes a state that it may not update");
-    return memory_.read(output_);
+    if (padding_ == 0) expect_norms(norm, output_, "output_norm");
+    expect(updates_state || state_before == bytes_of(state_),
+           "forward changes a state that it may not update");
+    expect(inputs_before == bytes_of(inputs_) && parameters_before == bytes_of(parameters_),
+           "forward changes inputs or parameters");
+    Numbers y = memory_.read(output_);
+    y.resize(rows_of(plan_.output.layout) * plan_.output.width);
+    return y;
   }
 
   // After forward: destroys what the graph may throw away before the backward passes.
@@ -295,7 +310,8 @@ class Bench {
   }
 
   Gradients backward(const BackwardChoice& choice) {
-    const RowSets rows = choice.kept ? row_sets(choice.kept, {}, choice.padding) : full_rows_;
+    const std::int64_t padding = choice.kept ? choice.padding : padding_;
+    const RowSets rows = choice.kept ? row_sets(choice.kept, {}, padding) : full_rows_;
     const RowSets rows_dx = choice.echoes.empty() ? rows : row_sets(choice.kept, choice.echoes);
     Tensor dy;
     Numbers dy_values = choice.dy;  // of padding 0
@@ -355,7 +371,7 @@ class Bench {
                                          .loss_scale = kLossScale,
                                          .method = {.hooks = exact, .site = -1}});
       });
-      if (choice.padding == 0) expect_norms(norm, dx[0], "dx_norm");
+      if (padding == 0) expect_norms(norm, dx[0], "dx_norm");
       expect(before == state(), "backward changes inputs, output, saved tensors or parameters");
       expect(!dy || choice.in_place || dy_before == memory_.bytes(dy), "backward changes dy");
       for (std::size_t i = 0; choice.added == Added::kApart && i < added.size(); ++i)
@@ -366,7 +382,7 @@ class Bench {
     Gradients out;
     for (std::size_t i = 0; i < dx.size(); ++i) {
       out.dx.push_back(dx[i] ? memory_.read(dx[i]) : Numbers{});
-      if (dx[i] && choice.padding > 0) take_padding(out.dx.back(), specs_[i], choice.padding);
+      if (dx[i] && padding > 0) take_padding(out.dx.back(), specs_[i], padding);
     }
     for (const Tensor& tensor : gradients)
       if (tensor) out.parameters.push_back(memory_.read(tensor));
@@ -386,6 +402,19 @@ class Bench {
     faults_.resize(faults);
     ops_->leaves_out = false;
     return loops;
+  }
+
+  // Forward as evaluations call it, and as training does where it updates the state.
+  void check_forwards() {
+    const auto is_number = [](double value) { return !std::isnan(value); };
+    training = false;
+    expect(std::ranges::all_of(forward(), is_number),
+           "forward leaves numbers of the output out where !exec.training");
+    training = updates_state = true;
+    forward();
+    for (const Tensor& tensor : state_)
+      expect(std::ranges::all_of(memory_.read(tensor), [](double v) { return std::isfinite(v); }),
+             "forward leaves a state that is not finite");
   }
 
   void check_guards() { expect(memory_.guards_intact(), "memory beside a tensor was written"); }
@@ -441,7 +470,7 @@ class Bench {
   void take_padding(Numbers& dx, const ValueSpec& spec, std::int64_t padding) {
     if (spec.layout.fixed()) return;
     const auto items = dx.end() - padding * spec.width;
-    if (plan_.coupling == RowCoupling::kRows)
+    if (plan_.coupling == RowCoupling::kRows && !test_.loss)
       expect(std::all_of(items, dx.end(), [](double value) { return value == 0; }),
              "dx of padding is not 0, but the plan says that rows are independent");
     dx.erase(items, dx.end());
@@ -474,7 +503,8 @@ class Bench {
             .dtype = dtype_,
             .seed = 7,
             .step = step_,
-            .training = true,
+            .training = training,
+            .updates_state = updates_state,
             .site = 5};
   }
 
@@ -532,7 +562,12 @@ class Bench {
     return out;
   }
 
+  Shape full_shape(Layout layout, std::int64_t width) const {
+    return {rows_of(layout) + (layout.fixed() ? 0 : padding_), width};
+  }
+
   const LayerCase& test_;
+  const std::int64_t padding_;
   DType dtype_;
   std::vector<std::string>& faults_;
   std::unique_ptr<LeavingOutOps> ops_;

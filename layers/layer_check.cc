@@ -248,6 +248,14 @@ void check_one_layout(const LayerCase& test, std::vector<std::string>& faults, b
       check_echoes(bench, dy, tolerance);
       check_halves(bench, dy, tolerance);
     }
+    if (coupling == RowCoupling::kRows || coupling == RowCoupling::kItems) {
+      Bench padded(test, dtype, faults, 3);
+      const std::string what = "with rows of zeros behind the last item";
+      padded.expect_close(padded.forward(), got.y, tolerance, "output " + what);
+      padded.poison_unsaved();
+      padded.expect_close(padded.backward({.dy = dy}), got.gradients, tolerance, what);
+      padded.check_guards();
+    }
     if (dtype == DType::kF64) {
       if (test.formula)
         bench.expect_close(got.y, test.formula(bench.values()), tolerance,
@@ -258,6 +266,7 @@ void check_one_layout(const LayerCase& test, std::vector<std::string>& faults, b
       bench.expect_close(got.y, want.y, tolerance, "output against f64");
       bench.expect_close(got.gradients, want.gradients, tolerance, "against f64");
     }
+    bench.check_forwards();
     bench.check_guards();
   }
 }

@@ -12,6 +12,9 @@
 //   - that a layer computes by operations, or says that it has loops of its own;
 //   - that its plan is one that a graph takes, and that backward needs nothing that the object of
 //     the forward keeps;
+//   - rows of zeros behind the last item, which change no result;
+//   - that forward leaves inputs and parameters, writes its output in an evaluation too, and a
+//     finite state;
 //   - that no byte is written outside the outputs, no more scratch taken than planned, and nothing
 //     read that the plan does not ask to be kept.
 #pragma once

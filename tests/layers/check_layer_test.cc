@@ -7,7 +7,8 @@ using namespace vcas;
 
 namespace {
 
-// y = x * gain, one gain a column. With the fault "bends at 1" max(x, 1) is in place of x.
+// y = x * gain, one gain a column. With the fault "bends at 1" max(x, 1) is in place of x, with
+// "is infinite at 0" it is 1 / x.
 class ColumnGain final : public Layer {
  public:
   explicit ColumnGain(const LayerConfig& config) : fault_(config.get<std::string>("fault", "")) {}
@@ -23,7 +24,7 @@ class ColumnGain final : public Layer {
     plan.accumulates = fault_ == "says it accumulates" || fault_ == "adds in place alone" ||
                        fault_ == "changes what it adds";
     if (fault_ == "fills padding") plan.coupling = RowCoupling::kRows;
-    if (fault_ == "changes its state") plan.state = {{.name = "calls", .shape = {1}}};
+    if (fault_.ends_with("its state")) plan.state = {{.name = "seen", .shape = {1}}};
     plan.writes_norms = fault_ == "says it writes norms";
     if (fault_ == "saves no width") plan.saved = {{.width = 0}};
     if (fault_ == "names two parameters alike") plan.parameters.push_back(plan.parameters[0]);
@@ -42,13 +43,17 @@ class ColumnGain final : public Layer {
   template <class T>
   void forward_as(Exec& exec, const ForwardIo& io) const {
     const std::int64_t width = io.output.width();
-    const T *x = io.inputs[0].ptr<T>(), *gain = io.parameters[0].ptr<T>();
-    T* y = io.output.ptr<T>();
+    T *x = io.inputs[0].ptr<T>(), *gain = io.parameters[0].ptr<T>(), *y = io.output.ptr<T>();
+    if (fault_ == "leaves an evaluation out" && !exec.training) return;
     for (std::int64_t i = 0; i < io.output.elements(); ++i) y[i] = bent(x[i]) * gain[i % width];
     if (fault_ == "writes past the end") y[io.output.elements()] = 0;
     if (fault_ == "writes before the begin") y[-1] = 0;
     if (fault_ == "changes its state") *io.state[0].ptr<T>() += 1;
     if (fault_ == "gives another f32" && exec.dtype == DType::kF32) y[0] += 1;
+    if (fault_ == "changes x in its forward") x[0] = 0;
+    if (fault_ == "changes gain in its forward") gain[0] = 0;
+    if (fault_ == "writes past its state" && exec.updates_state) io.state[0].ptr<T>()[1] = 7;
+    if (fault_ == "spoils its state" && exec.updates_state) io.state[0].ptr<T>()[0] = T(0) / T(0);
     if (fault_ == "throws") throw std::out_of_range("no such entry");
     calls_ += fault_ == "keeps what forward saw" ? 1 : 0;
     if (fault_ == "takes scratch unplanned") exec.scratch.take(exec.dtype, {1});
@@ -56,6 +61,7 @@ class ColumnGain final : public Layer {
 
   template <class T>
   T bent(T x) const {
+    if (fault_ == "is infinite at 0") return 1 / x;
     return fault_ == "bends at 1" ? std::max(x, T(1)) : x;
   }
 
@@ -260,6 +266,12 @@ TEST_CASE("check_layer notices every fault", "[check_layer]") {
       {"depends on the call", "backward twice gives different bits"},
       {"mixes items", "dx of an item depends on dy of another"},
       {"changes dy", "backward changes dy"},
+      {"changes x in its forward", "forward changes inputs or parameters"},
+      {"changes gain in its forward", "forward changes inputs or parameters"},
+      {"leaves an evaluation out", "forward leaves numbers of the output out where !exec.training"},
+      {"writes past its state", "memory beside a tensor was written"},
+      {"spoils its state", "forward leaves a state that is not finite"},
+      {"is infinite at 0", "with rows of zeros behind the last item, gradient of gain"},
       {"changes its input", "backward changes inputs"},
       {"needs dx", "gradients change where dx of input 0 is not wanted"},
       {"needs gradients", "dx changes where parameter gradients are not wanted"},

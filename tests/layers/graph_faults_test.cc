@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "layers/graph.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 using namespace vcas;
 
@@ -193,6 +193,9 @@ TEST_CASE("what a layer throws names its node, and what a device throws does not
   CHECK_THROWS_AS(train(InternalError("no such row")), InternalError);
   CHECK_THROWS_WITH(train(InternalError("no such row")), "mine: no such row");
   CHECK_THROWS_WITH(train(Error(ExitCode::kUnavailable, "lost")), "lost");
+  CHECK_THROWS_AS(train(std::out_of_range("no such row")), InternalError);
+  CHECK_THROWS_WITH(train(std::out_of_range("no such row")), "mine: no such row");
+  CHECK_THROWS_AS(train(std::bad_alloc()), std::bad_alloc);
 }
 
 TEST_CASE("the last node is a loss", "[graph]") {
@@ -296,7 +299,6 @@ TEST_CASE("a batch says which tokens its items have", "[graph]") {
   graph.add("loss", make_layer("softmax_cross_entropy"), {x, labels});
   graph.finish(*ops, {.max_items = 2, .max_tokens = 4});
   CHECK(fault_of([&] { graph.set_batch(2, {}); }) == "a batch without offsets of its tokens");
-  graph.set_batch(2, {0, 0, 4});  // an item without any
   for (int time = 0; time < 2; ++time) {
     graph.set_batch(2, {0, 1, 4});
     const RowSet& rows = graph.full_rows().of(Layout::tokens());
@@ -306,6 +308,34 @@ TEST_CASE("a batch says which tokens its items have", "[graph]") {
   }
   graph.set_batch(2, {0, 2, 4});
   CHECK(graph.full_rows().of(Layout::tokens()).length == 2);
+  check_error(
+      [&] {
+        graph.set_batch(2, {0, 4, 4});
+      },
+      ExitCode::kBadData, "a batch of 2 items, and item 1 has no tokens",
+      "an item of text has at least one");
+}
+
+TEST_CASE("a hook at a gate leaves rows, also where it keeps none", "[graph]") {
+  struct Forgetful final : BackwardHooks {
+    std::vector<RowSets> left;
+    std::span<const RowSets> at_gate(Exec&, const GateSite&, Gradient&, const RowSets&) override {
+      return left;
+    }
+  } hooks;
+  Small small;
+  small.graph.gate(small.out);
+  small.finish();
+  small.graph.set_batch(2, {});
+  Exec exec = small.graph.make_exec(1, 0, true);
+  small.graph.forward(exec);
+  const std::vector<Tensor> gradients = small.graph.parameters().gradient_list();
+  for (int i = 0; i < 2; ++i) {
+    CHECK(fault_of([&] {
+            small.graph.backward(exec, {.gradients = {gradients}, .hooks = &hooks});
+          }) == "out: BackwardHooks::at_gate returned no rows");
+    hooks.left.resize(1);  // without a layout
+  }
 }
 
 TEST_CASE("calls of a graph out of order are refused", "[graph]") {

@@ -24,6 +24,25 @@ class BatchCoupled final : public Layer {
   void backward(Exec&, const BackwardIo&) const override {}
 };
 
+// A loss (x + 1)^2 / 2 of each row: it has a slope where x is 0.
+class RowLoss final : public Layer {
+ public:
+  NodePlan plan(const PlanInput& in) const override {
+    return {.output = in.inputs[0],
+            .saved_inputs = {0},
+            .coupling = RowCoupling::kRows,
+            .computes_on_host = true};
+  }
+  void forward(Exec&, const ForwardIo& io) const override {
+    const auto *x = io.inputs[0].ptr<float>(), *end = x + io.inputs[0].elements();
+    std::transform(x, end, io.output.ptr<float>(), [](float v) { return (v + 1) * (v + 1) / 2; });
+  }
+  void backward(Exec&, const BackwardIo& io) const override {
+    const auto *x = io.inputs_full[0].ptr<float>(), *end = x + io.inputs_full[0].elements();
+    std::transform(x, end, io.dx[0].ptr<float>(), [](float v) { return v + 1; });
+  }
+};
+
 struct TwoLayers {
   Graph graph{DType::kF32};
   Value x, hidden, out;
@@ -151,6 +170,34 @@ TEST_CASE("a tied weight is one parameter whose gradients add up", "[graph]") {
     CHECK(std::abs(tied->parameters()[0].gradient.ptr<double>()[i] - (lookup + decoder)) < 1e-14);
     CHECK(std::abs(decoder) > 1e-6);
   }
+}
+
+TEST_CASE("a loss of independent rows leaves padding out", "[graph]") {
+  const auto bias_gradient = [](const char* device) {
+    const auto ops = make_ops(device);
+    Graph graph(DType::kF32);
+    const Value x = graph.input("x", {1, Layout::tokens(), DType::kF32});
+    const Value y =
+        graph.add("linear", make_layer("linear", {{"width", 1}, {"sampled", false}}), {x});
+    graph.add("loss", std::make_unique<RowLoss>(), {y});
+    graph.finish(*ops, {.max_items = 3, .max_tokens = 32});
+    graph.parameters().initialize(*ops, 1);
+    graph.set_batch(3, {0, 2, 3, 7});
+    const RowSet& rows = graph.full_rows().of(Layout::tokens());
+    std::vector<float> values(static_cast<std::size_t>(rows.rows));
+    std::fill_n(values.begin(), 7, 1.0F);
+    ops->copy_to_device(graph.tensor(x).data, values.data(), values.size() * sizeof(float));
+    Exec exec = graph.make_exec(1, 0, true);
+    graph.forward(exec);
+    graph.backward(exec, {.gradients = {graph.parameters().gradient_list(), false}});
+    const Tensor bias = graph.parameters()[1].gradient;
+    float out = 0;
+    ops->copy_to_host(&out, bias.data, sizeof out);
+    return std::pair(out, rows.rows);
+  };
+  const auto cpu = bias_gradient("cpu"), emu = bias_gradient("emu");
+  REQUIRE(emu.second > cpu.second);
+  CHECK(std::abs(emu.first - cpu.first) < 1e-5);
 }
 
 TEST_CASE("a layer that the loss does not depend on gets no gradient", "[graph]") {

@@ -124,7 +124,7 @@ TEST_CASE("a plan refuses inputs that do not fit", "[layer]") {
   CHECK(plan_error("linear", {{"width", 3}}, {values, values}) ==
         "number of inputs of linear must be 1, got 2");
   CHECK(plan_error("linear", {{"width", 3}}, {integers}) ==
-        "input 1 of linear must hold f32, got i32");
+        "input 0 of linear must hold f32, got i32");
   CHECK(plan_error("add", nlohmann::json::object(), {values, {9, Layout::items(1), DType::kF32}}) ==
         "add: widths 8 and 9, rows per item tokens and 1 differ");
   CHECK(plan_error("add", nlohmann::json::object(), {values, {9, Layout::tokens()}}) ==
