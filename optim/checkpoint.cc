@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "core/files.h"
 #include "core/json_value.h"
@@ -81,6 +82,26 @@ void read_tensors(const fs::path& path, Ops& ops, const std::vector<NamedTensor>
               "the file belongs to another model");
 }
 
+// JSON has null in place of such numbers.
+void check_finite(const nlohmann::json& state) {
+  const nlohmann::json flat = state.flatten();
+  for (const auto& [place, value] : flat.items())
+    if (value.is_number_float() && !std::isfinite(value.get<double>()))
+      throw diverged(
+          fmt::format("{}: {} is {}, and is not saved", kStateFile, place, value.get<double>()));
+}
+
+void check_texts(const std::map<std::string, std::string>& texts) {
+  static const std::set<std::string> taken = {
+      "",          ".",        "..",           "model.safetensors", "optimizer.safetensors",
+      kMethodFile, kStateFile, "manifest.json"};
+  for (const auto& [name, text] : texts)
+    if (taken.contains(name) || name.find('/') != name.npos)
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("a checkpoint cannot have a text called \"{}\"", name),
+                  "take the plain name of a file that a checkpoint does not have");
+}
+
 void write_item_memory(const fs::path& folder, Trainer& trainer) {
   const std::span<const float> memory = trainer.item_memory();
   if (memory.empty()) return;
@@ -130,6 +151,8 @@ void remove_checkpoint(const fs::path& run, std::int64_t step) {
 
 void save_checkpoint(const fs::path& folder, Trainer& trainer, const nlohmann::json& state,
                      const std::map<std::string, std::string>& texts) {
+  check_finite(state);
+  check_texts(texts);
   AtomicFolder target(folder);
   const std::int64_t step = trainer.steps();
   write_tensors(target.path() / "model.safetensors", trainer.ops(), weights(trainer.model()), step);

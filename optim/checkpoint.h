@@ -16,7 +16,7 @@ namespace vcas {
 // A method that remembers items also has method.safetensors.
 // `state` becomes trainer_state.json: {{"trainer", trainer.state()}} and what else the caller
 // wants. `texts` are files by their names. Throws kDiverged, and writes nothing, for a number that
-// is not finite.
+// is not finite. Throws kBadConfig for a text by another than a plain name, or by one of the above.
 void save_checkpoint(const std::filesystem::path& folder, Trainer& trainer,
                      const nlohmann::json& state, const std::map<std::string, std::string>& texts);
 

@@ -1,5 +1,7 @@
 #include "optim/schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -70,7 +72,13 @@ double Schedule::learning_rate(std::int64_t step) const {
   const double left =
       step < total_ ? static_cast<double>(total_ - step) / static_cast<double>(total_ - warmup_)
                     : 0;
-  return peak_ * kind_->share(left);
+  const double share = kind_->share(left);
+  if (!(std::isfinite(share) && share >= 0))
+    throw Error(
+        ExitCode::kBadConfig,
+        fmt::format("schedule.kind \"{}\" has the share {} at step {}", kind_.type, share, step),
+        "Decay::share returns a number from 0, mostly up to 1 (optim/schedule.h)");
+  return peak_ * share;
 }
 
 }  // namespace vcas

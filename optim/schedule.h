@@ -12,7 +12,8 @@ class Decay {
  public:
   virtual ~Decay() = default;
   virtual std::string summary() const = 0;  // for the help of schedule.kind
-  // The share of the peak after the warm-up. `left` falls from 1 to 0, its value at the end.
+  // The share of the peak after the warm-up, from 0. `left` falls from 1 to 0, its value at the
+  // end.
   virtual double share(double left) const = 0;
 };
 

@@ -207,6 +207,28 @@ TEST_CASE("numbers that are not finite are not saved") {
   moments.spoil(last.tensor, bad);
   CHECK(code_of([&] { save(folder.path(), moments); }, text) == ExitCode::kDiverged);
   CHECK(text.find(last.name + " is ") == 0);
+  Trained state(8, 1, 2);
+  const nlohmann::json spoilt = {{"method", {1.5, {{"level", bad}}}}};
+  CHECK(code_of([&] { save_checkpoint(folder.path() / "a", *state.trainer, spoilt, {}); }, text) ==
+        ExitCode::kDiverged);
+  CHECK(text.find("trainer_state.json: /method/1/level is ") == 0);
+  CHECK(fs::is_empty(folder.path()));
+}
+
+TEST_CASE("texts of a checkpoint are files of its folder, besides its own") {
+  const TemporaryFolder folder;
+  Trained trained;
+  for (const std::string name : {"", ".", "..", "../a.txt", "a/b.txt", "model.safetensors",
+                                 "trainer_state.json", "manifest.json"}) {
+    std::string text;
+    CHECK(code_of(
+              [&] {
+                save_checkpoint(folder.path() / "a", *trained.trainer, {}, {{name, ""}});
+              },
+              text) == ExitCode::kBadConfig);
+    CHECK(text == "a checkpoint cannot have a text called \"" + name +
+                      "\" | take the plain name of a file that a checkpoint does not have");
+  }
   CHECK(fs::is_empty(folder.path()));
 }
 

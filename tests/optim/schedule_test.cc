@@ -2,8 +2,7 @@
 
 #include <cmath>
 
-#include "core/error.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 using namespace vcas;
 
@@ -18,6 +17,15 @@ ScheduleOptions options_of(const std::vector<std::string>& settings) {
 double rate(const ScheduleOptions& options, std::int64_t step, std::int64_t total = 100) {
   return Schedule(options, total).learning_rate(step);
 }
+
+// Falls below 0, or is no number.
+struct Broken final : Decay {
+  double value = -0.5;
+  void fields(Setting& v) { v.field("value", value, "All shares."); }
+  std::string summary() const override { return "to nowhere"; }
+  double share(double) const override { return value > 9 ? std::log(-value) : value; }
+};
+VCAS_REGISTER_PART(Decay, "broken", Broken);
 
 }  // namespace
 
@@ -101,4 +109,14 @@ TEST_CASE("warm-up is given once", "[schedule]") {
   ScheduleOptions options;
   CHECK_THROWS_WITH(read_config(options, {.overrides = {"warmup_steps=5", "warmup_ratio=0.1"}}),
                     ContainsSubstring("warmup_ratio and warmup_steps say the same"));
+}
+
+TEST_CASE("a share of the peak is a number from 0", "[schedule][error]") {
+  for (const auto& [value, share] : {std::pair("-0.5", "-0.5"), std::pair("10", "nan")}) {
+    const std::string said = error_of([&, text = std::string("value=") + value] {
+                               rate(options_of({"kind=broken", text}), 7);
+                             }).what();
+    CHECK_THAT(said, ContainsSubstring("schedule.kind \"broken\" has the share ") &&
+                         ContainsSubstring(std::string(share) + " at step 7"));
+  }
 }
