@@ -138,6 +138,9 @@ std::unique_ptr<Model> make_model(Ops& ops, DType dtype, const RunConfig& config
                             limits.tokens, positions),
                 "shorten the items (data.synthetic.tokens, --pad-to), or raise "
                 "model.max_positions of a new model");
+  if (model->logits.index < 0)
+    throw Error(ExitCode::kBadConfig, "Model::logits is not set",
+                "ModelKind::build sets it to the value that evaluations read");
   config.method->prepare(*model);
   model->graph.finish(ops, {.max_items = items,
                             .max_tokens = items * limits.tokens,

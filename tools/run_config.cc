@@ -77,12 +77,24 @@ void RunConfig::validate(ConfigErrors& errors) const {
                  fmt::format("has \"{}\", which is not among {}, those of model.head \"{}\"",
                              measure, fmt::join(measures, ", "), head));
   const bool numbers = facts.labels == LabelKind::kNumbers;
-  if (reads_text && (numbers || facts.labels == LabelKind::kClasses) &&
-      (head == "regression") != numbers)
+  const bool head_differs =
+      (numbers || facts.labels == LabelKind::kClasses) && (head == "regression") != numbers;
+  if (head_differs && !reads_text)
+    errors.add({"model.type", "data.type"},
+               fmt::format("\"{}\" does not fit data.type \"{}\": it learns {}, and these have {}",
+                           model.kind.type, data.kind.type, numbers ? "classes" : "numbers",
+                           numbers ? "numbers" : "classes"));
+  else if (head_differs)
     errors.add({"model.head", "data.text.task", "data.type"},
                fmt::format("must {}be \"regression\": {} has {}", numbers ? "" : "not ",
                            facts.task.empty() ? data.kind.type : facts.task,
                            numbers ? "numbers to predict" : "classes"));
+  for (const std::string& measure : data.kind->measures())
+    if (std::ranges::count(measures, measure) == 0)
+      errors.add({"data.type", "model.type", "model.head"},
+                 fmt::format("\"{}\" has the measure \"{}\", which is not among {}, those of "
+                             "model.head \"{}\"",
+                             data.kind.type, measure, fmt::join(measures, ", "), head));
   if (facts.needs_vocabulary && model.pretrained.empty())
     errors.add({"data.text.vocabulary", "model.pretrained"},
                "is missing: a vocab.txt, unless model.pretrained has one; \"cut -f 1 train.tsv | "

@@ -164,7 +164,7 @@ void TrainingRun::restore(const nlohmann::json& state) {
     return;
   }
   const nlohmann::json& best = state.at("best");
-  // JSON has null for what is not finite, such as the perplexity of a very large loss.
+  // save() has null for what is not finite.
   const auto number = [](const nlohmann::json& value) {
     return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
   };
@@ -367,12 +367,16 @@ void TrainingRun::save() {
   }
   folder_->check_place();
   const double start = monotonic_seconds();
+  // A measure may be infinite, such as the perplexity of a very large loss: JSON has null there.
+  const auto as_read = [](const nlohmann::json& json) {
+    return nlohmann::json::parse(json.dump());
+  };
   const nlohmann::json state = {{"step", step},
                                 {"evaluated", evaluated_},
-                                {"evaluation", evaluation_.to_json("")},
+                                {"evaluation", as_read(evaluation_.to_json(""))},
                                 {"best",
                                  {{"step", best_.step},
-                                  {"score", best_.score},
+                                  {"score", as_read(best_.score)},
                                   {"evaluations_since", best_.evaluations_since}}},
                                 {"data", data_.fingerprints()},
                                 {"threads", std::vector<int>(threads.begin(), threads.end())},

@@ -16,10 +16,17 @@ struct FaultyData final : DataKind {
 
   void fields(Setting& v) {
     v.field("fault", fault, "What is wrong.",
-            one_of({"none", "no_items", "other_classes", "fewer_classes", "unknown_label"}));
+            one_of({"none", "no_items", "other_classes", "fewer_classes", "unknown_label",
+                    "numbers", "unknown_measure"}));
   }
   std::string summary() const override { return "data that may have a mistake"; }
-  DataFacts facts() const override { return {}; }
+  DataFacts facts() const override {
+    return {.labels = fault == "numbers" ? LabelKind::kNumbers : LabelKind::kClasses};
+  }
+  std::vector<std::string> measures() const override {
+    return fault == "unknown_measure" ? std::vector<std::string>{"bogus"}
+                                      : std::vector<std::string>();
+  }
   OpenedData open(const DataRequest& request) const override {
     const bool is_test = request.split == Split::kTest;
     if (is_test && fault == "no_items") return {};
@@ -42,7 +49,11 @@ struct FaultyModel final : ModelKind {
   std::string fault = "none";
 
   void fields(Setting& v) {
-    v.field("fault", fault, "What is wrong.", one_of({"none", "more_logits", "no_accuracy"}));
+    v.field("fault", fault, "What is wrong.",
+            one_of({"none", "more_logits", "no_logits", "no_accuracy", "regression"}));
+  }
+  std::string head() const override {
+    return fault == "regression" ? "regression" : "classification";
   }
   void build(Model& model, const std::vector<std::int64_t>& item_shape, std::int64_t classes,
              double label_smoothing) const override {
@@ -50,6 +61,7 @@ struct FaultyModel final : ModelKind {
     const Value x = add_linear(model.graph, "hidden", 8, values, 0, /*sampled=*/false);
     model.graph.gate(x);
     add_classifier(model, x, fault == "more_logits" ? classes + 1 : classes, label_smoothing);
+    if (fault == "no_logits") model.logits = {};
     model.has_accuracy = fault != "no_accuracy";
   }
 };

@@ -46,6 +46,18 @@ TEST_CASE("a mistake in parts of one's own ends a run before its first step") {
             "error: Model::logits is [1 an item, 5], and the data have 4 classes\n"
             "  hint: the logits of a classification are [1 an item, classes]; ModelKind::build is "
             "told the number of classes\n"},
+           {"model.fault=no_logits", 78,
+            "error: Model::logits is not set\n"
+            "  hint: ModelKind::build sets it to the value that evaluations read\n"},
+           {"model.fault=regression", 78,
+            "model.type \"faulty\" does not fit data.type \"faulty\": it learns numbers, and "
+            "these have classes\n"},
+           {"data.fault=numbers", 78,
+            "model.type \"faulty\" does not fit data.type \"faulty\": it learns classes, and "
+            "these have numbers\n"},
+           {"data.fault=unknown_measure", 78,
+            "data.type \"faulty\" has the measure \"bogus\", which is not among accuracy, f1, "
+            "matthews, top5, those of model.head \"classification\"\n"},
            {"method.type=faulty", 78,
             "error: method.type \"faulty\" made no method\n"
             "  hint: MethodKind::make returns one (optim/methods/method.h)\n"}}) {
