@@ -43,6 +43,10 @@ std::vector<HfTensorShape> renamed(const HfNames& names, const HfTensorShape& ou
   for (const auto& [before, after] : names) {
     const std::size_t at = ours.name.find(before);
     if (at == std::string::npos || ours.shape.empty()) continue;
+    if (after.empty())
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("HfFormat::names has nothing in place of \"{}\"", before),
+                  "give it one name, or several whose rows are stacked (models/hf_format.h)");
     std::vector<HfTensorShape> tensors;
     for (const std::string& name : after) {
       tensors.push_back(ours);

@@ -108,7 +108,8 @@ class HfFormat {
 
   // Parts of our names that files do not have.
   virtual HfNames names() const { return {}; }
-  // A parameter in files: tensors that lie one after another in ours. Here renamed by names().
+  // A parameter in files: equal parts of it, one after another. Here renamed by names().
+  // One that is transposed is the whole parameter.
   virtual std::vector<HfTensorShape> tensors(const Parameter& parameter) const;
   // The name that transformers writes today.
   virtual std::string current_name(std::string name) const = 0;

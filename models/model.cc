@@ -14,7 +14,12 @@ std::int64_t BatchPart::rows_before(std::int64_t item, Layout layout) const {
                 "item " + std::to_string(item) + " of a batch of " + std::to_string(batch.items),
                 "load items that the batch has");
   const auto at = [&](const std::vector<std::int64_t>& offsets) {
-    return offsets.empty() ? 0 : offsets.at(item);
+    if (offsets.empty()) return std::int64_t{0};
+    if (std::ssize(offsets) != batch.items + 1)
+      throw Error(ExitCode::kBadData,
+                  fmt::format("{} offsets in a batch of {} items", offsets.size(), batch.items),
+                  "there is one more than items: the first item that is appended adds a 0 before");
+    return offsets[item];
   };
   return layout.rows(item, at(batch.offsets), at(batch.masked_offsets));
 }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "core/files.h"
@@ -63,6 +64,42 @@ static std::vector<float> transposed(const std::vector<float>& values,
   return out;
 }
 
+static std::int64_t product_of(const std::vector<std::int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+using PartsOf = std::function<std::vector<HfTensorShape>(const Parameter&)>;
+
+// The tensors of each parameter in a file.
+// Throws Error(kBadConfig) for tensors that are not equal parts of it, each with a name of its own.
+static std::vector<std::vector<HfTensorShape>> checked_parts(
+    const std::vector<Parameter>& parameters, const PartsOf& parts_of) {
+  std::vector<std::vector<HfTensorShape>> all;
+  std::set<std::string> names;
+  for (const Parameter& parameter : parameters) {
+    const auto fail = [&](const std::string& fault, const std::string& hint) {
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("HfFormat::tensors of {}: {}", parameter.name, fault), hint);
+    };
+    const std::vector<HfTensorShape>& parts = all.emplace_back(parts_of(parameter));
+    const auto count = std::ssize(parts), elements = parameter.shape.elements();
+    if (count == 0) fail("no tensors", "a parameter is at least one tensor of a file");
+    for (const HfTensorShape& part : parts) {
+      const bool is_positive = std::ranges::all_of(part.shape, [](auto n) { return n > 0; });
+      if (!is_positive || product_of(part.shape) * count != elements)
+        fail(fmt::format("{} of shape {}, where {} has {} numbers", part.name,
+                         shape_text(part.shape), count == 1 ? "it" : "each of several", elements),
+             "the numbers of all tensors, equally many in each, are those of the parameter");
+      if (part.transposed && (count > 1 || (part.shape.size() != 2 && part.shape.size() != 4)))
+        fail(fmt::format("{} of shape {} cannot be transposed", part.name, shape_text(part.shape)),
+             "a matrix or a convolution can, where it is the whole parameter");
+      if (!names.insert(part.name).second)
+        fail(part.name + ", which is another tensor too", "each tensor has a name of its own");
+    }
+  }
+  return all;
+}
+
 // Returns how many tensors were copied: the parameter is made of them.
 static std::size_t copy_to_parameter(const Parameter& parameter,
                                      const std::vector<HfTensor>& tensors, bool is_transposed,
@@ -87,7 +124,7 @@ static std::size_t copy_to_parameter(const Parameter& parameter,
 struct StoredForm {
   fs::path path;
   std::map<std::string, HfTensor> tensors;
-  std::function<std::vector<HfTensorShape>(const Parameter&)> parts;
+  PartsOf parts;
   bool has_whole_heads = false;  // a part of a head is of no use without the others
 };
 
@@ -98,11 +135,17 @@ static LoadReport load(const StoredForm& form, const ModelOptions& options, Mode
   std::set<std::string> used;
   std::size_t parts_in_model = 0;
   bool has_head = false;
-  std::vector<std::pair<const Parameter*, std::vector<HfTensor>>> wanted;
-  const std::vector<Parameter> stored_parameters = model.graph.parameters().stored();
-  for (const Parameter& parameter : stored_parameters) {
+  struct Wanted {
+    const Parameter* parameter;
     std::vector<HfTensor> tensors;
-    const std::vector<HfTensorShape> parts = form.parts(parameter);
+    bool transposed;
+  };
+  std::vector<Wanted> wanted;
+  const std::vector<Parameter> stored_parameters = model.graph.parameters().stored();
+  const auto all_parts = checked_parts(stored_parameters, form.parts);
+  for (std::size_t i = 0; i < all_parts.size(); ++i) {
+    std::vector<HfTensor> tensors;
+    const std::vector<HfTensorShape>& parts = all_parts[i];
     for (const HfTensorShape& part : parts) {
       ++parts_in_model;
       const bool head = options.kind->belongs_to_head(part.name);
@@ -130,7 +173,8 @@ static LoadReport load(const StoredForm& form, const ModelOptions& options, Mode
                  "new classifier"
                : "the file belongs to another model than its config.json or model.* say");
     }
-    if (tensors.size() == parts.size()) wanted.emplace_back(&parameter, std::move(tensors));
+    if (tensors.size() == parts.size())
+      wanted.push_back({&stored_parameters[i], std::move(tensors), parts[0].transposed});
   }
   for (const auto& [name, tensor] : form.tensors)
     if (!used.contains(name)) report.unexpected.push_back(name);
@@ -153,9 +197,8 @@ static LoadReport load(const StoredForm& form, const ModelOptions& options, Mode
                             form.path.string(), some_of(differing)),
                 "model.head and model.pooling say which; model.new_classifier=true starts a new "
                 "classifier");
-  for (const auto& [parameter, tensors] : wanted)
-    report.loaded +=
-        copy_to_parameter(*parameter, tensors, form.parts(*parameter)[0].transposed, ops);
+  for (const Wanted& from : wanted)
+    report.loaded += copy_to_parameter(*from.parameter, from.tensors, from.transposed, ops);
   model.graph.parameters().round_values(ops);
   return report;
 }
@@ -206,11 +249,15 @@ void save_hf_model(const fs::path& folder, const HfModel& description, const Mod
       format.writes_copies() ? format.copies() : std::map<std::string, std::string>();
   std::vector<std::vector<float>> host;
   std::vector<StoredTensor> tensors;
-  for (const Parameter& parameter : model.graph.parameters().stored()) {
+  const std::vector<Parameter> parameters = model.graph.parameters().stored();
+  const auto all_parts =
+      checked_parts(parameters, [&](const Parameter& p) { return format.tensors(p); });
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const Parameter& parameter = parameters[p];
     VCAS_CHECK(parameter.master.dtype == DType::kF32, "an export holds f32");
     std::vector<float>& values = host.emplace_back(parameter.master.elements());
     ops.copy_to_host(values.data(), parameter.master.data, parameter.master.bytes());
-    const std::vector<HfTensorShape> parts = format.tensors(parameter);
+    const std::vector<HfTensorShape>& parts = all_parts[p];
     if (parts[0].transposed) values = transposed(values, parts[0].shape, true);
     const std::span<const std::byte> bytes = std::as_bytes(std::span<const float>(values));
     const std::size_t size = bytes.size() / parts.size();

@@ -102,6 +102,15 @@ TEST_CASE("an eps of 0 is the standard one", "[model]") {
   CHECK(settings.eps(1e-5) == 1e-3);
 }
 
+TEST_CASE("offsets of a batch begin with 0", "[model][error]") {
+  Batch batch = random_text(4, 9, 3);
+  batch.offsets.erase(batch.offsets.begin());
+  const BatchPart part{batch, 0, 4};
+  check_error([&] { part.rows(Layout::tokens()); }, ExitCode::kBadData,
+              "4 offsets in a batch of 4 items",
+              "there is one more than items: the first item that is appended adds a 0 before");
+}
+
 TEST_CASE("a part of a batch has the rows of its items in each layout", "[model]") {
   const Batch batch = random_text(4, 9, 3);  // 5, 1, 7, 3 tokens; 1, 0, 2, 1 masked
   const BatchPart part{batch, 1, 2};

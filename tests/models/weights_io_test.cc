@@ -8,6 +8,8 @@
 
 #include "core/files.h"
 #include "core/safetensors.h"
+#include "models/blocks.h"
+#include "models/hf_format.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/check_error.h"
@@ -55,6 +57,32 @@ ModelOptions with(ModelOptions options, const std::vector<std::string>& settings
   read_config(options, {.overrides = settings});
   return options;
 }
+
+// A model that says wrong things of its tensors in files.
+struct Misnamed final : ModelKind, HfFormat {
+  static inline std::function<void(std::vector<HfTensorShape>&)> change;
+
+  void build(Model& model, const std::vector<std::int64_t>&, std::int64_t classes,
+             double smoothing) const override {
+    const Value x = add_values(model, {4}, model.graph.dtype());
+    add_classifier(model, add_linear(model.graph, "hidden", 6, x), classes, smoothing);
+  }
+  HfFormat* hugging_face() override { return this; }
+  std::vector<std::string> model_types() const override { return {}; }
+  void read(const HfConfig&, HfModel&) override {}
+  nlohmann::ordered_json write(const HfModel&) const override {
+    return {{"model_type", "misnamed"}};
+  }
+  std::string architecture() const override { return "Misnamed"; }
+  std::vector<std::string> architectures_without_classifier() const override { return {}; }
+  std::string current_name(std::string name) const override { return name; }
+  std::vector<HfTensorShape> tensors(const Parameter& parameter) const override {
+    std::vector<HfTensorShape> tensors = HfFormat::tensors(parameter);
+    if (parameter.name == "hidden.weight") change(tensors);
+    return tensors;
+  }
+};
+VCAS_REGISTER_PART(ModelKind, "misnamed", Misnamed);
 
 ModelOptions bert_options() { return read_hf_config(kBert / "config.json").options; }
 
@@ -411,6 +439,45 @@ TEST_CASE("rows stacked of parts that do not divide them are refused", "[weights
                             part, part_rows, file.string()),
                 "the file belongs to another model");
   }
+}
+
+TEST_CASE("tensors of a file are those of the parameter", "[weights_io][error]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "weights/model.safetensors";
+  const auto ops = make_ops("cpu");
+  const HfModel description{
+      .options = read_model_options({"type=misnamed"}), .image_shape = {}, .labels = {}};
+  const auto model = build_model(description.options, {4}, 3, 0);
+  model->graph.finish(*ops, {.max_items = 1});
+  model->graph.parameters().initialize(*ops, 1);
+  Misnamed::change = [](auto&) {};
+  save_hf_model(file.parent_path(), description, *model, *ops);
+  load_hf_weights(file, description.options, *model, *ops);
+  const std::vector<std::pair<std::function<void(std::vector<HfTensorShape>&)>, std::string>>
+      faults = {{[](auto& t) { t.clear(); }, "weight: no tensors"},
+                {[](auto& t) {
+                   t[0].shape = {-6, -4};
+                 },
+                 "weight: hidden.weight of shape [-6, -4]"},
+                {[](auto& t) {
+                   t[0].shape = {3, 4};
+                 },
+                 "weight: hidden.weight of shape [3, 4]"},
+                {[](auto& t) { t.push_back(t[0]); }, "weight: hidden.weight of shape [6, 4]"},
+                {[](auto& t) { t[0].shape = {24}, t[0].transposed = true; },
+                 "weight: hidden.weight of shape [24] cannot be transposed"},
+                {[](auto& t) { t[0].name = "hidden.bias"; },
+                 "bias: hidden.bias, which is another tensor too"}};
+  for (const auto& fault : faults) {
+    Misnamed::change = fault.first;
+    const std::string text = "HfFormat::tensors of hidden." + fault.second;
+    check_error([&] { save_hf_model(file.parent_path(), description, *model, *ops); },
+                ExitCode::kBadConfig, text);
+    check_error([&] { load_hf_weights(file, description.options, *model, *ops); },
+                ExitCode::kBadConfig, text);
+  }
+  CHECK_THROWS_WITH(renamed({{"hidden", {}}}, {.name = "hidden.weight", .shape = {6, 4}}),
+                    "HfFormat::names has nothing in place of \"hidden\"");
 }
 
 TEST_CASE("means of images are written with their few digits in any locale", "[weights_io]") {
