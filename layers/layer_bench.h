@@ -410,8 +410,10 @@ class Bench {
     training = false;
     expect(std::ranges::all_of(forward(), is_number),
            "forward leaves numbers of the output out where !exec.training");
-    training = updates_state = true;
-    forward();
+    training = true;
+    const Numbers y = forward();
+    updates_state = true;
+    expect(same_bits(forward(), y), "forward has another output where it updates a state");
     for (const Tensor& tensor : state_)
       expect(std::ranges::all_of(memory_.read(tensor), [](double v) { return std::isfinite(v); }),
              "forward leaves a state that is not finite");

@@ -53,6 +53,7 @@ class ColumnGain final : public Layer {
     if (fault_ == "changes x in its forward") x[0] = 0;
     if (fault_ == "changes gain in its forward") gain[0] = 0;
     if (fault_ == "writes past its state" && exec.updates_state) io.state[0].ptr<T>()[1] = 7;
+    if (fault_ == "reads its state" && exec.updates_state) y[0] += 1;
     if (fault_ == "spoils its state" && exec.updates_state) io.state[0].ptr<T>()[0] = T(0) / T(0);
     if (fault_ == "throws") throw std::out_of_range("no such entry");
     calls_ += fault_ == "keeps what forward saw" ? 1 : 0;
@@ -270,6 +271,7 @@ TEST_CASE("check_layer notices every fault", "[check_layer]") {
       {"changes gain in its forward", "forward changes inputs or parameters"},
       {"leaves an evaluation out", "forward leaves numbers of the output out where !exec.training"},
       {"writes past its state", "memory beside a tensor was written"},
+      {"reads its state", "forward has another output where it updates a state"},
       {"spoils its state", "forward leaves a state that is not finite"},
       {"is infinite at 0", "with rows of zeros behind the last item, gradient of gain"},
       {"changes its input", "backward changes inputs"},
