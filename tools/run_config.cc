@@ -89,9 +89,12 @@ void RunConfig::validate(ConfigErrors& errors) const {
                fmt::format("must {}be \"regression\": {} has {}", numbers ? "" : "not ",
                            facts.task.empty() ? data.kind.type : facts.task,
                            numbers ? "numbers to predict" : "classes"));
-  for (const std::string& measure : data.kind->measures())
+  // A kind may not know its measures where its settings have errors.
+  const std::vector<std::string> own =
+      errors.empty() ? data.kind->measures() : std::vector<std::string>();
+  for (const std::string& measure : own)
     if (std::ranges::count(measures, measure) == 0)
-      errors.add({"data.type", "model.type", "model.head"},
+      errors.add({"data.type"},
                  fmt::format("\"{}\" has the measure \"{}\", which is not among {}, those of "
                              "model.head \"{}\"",
                              data.kind.type, measure, fmt::join(measures, ", "), head));
