@@ -8,8 +8,8 @@
 namespace vcas {
 
 // The candidate with the fewest edits: insert, delete, replace, swap of neighbours.
-// Case is free. Empty: even that one needs more edits than a third of the letters, or the name has
-// more than 100 bytes.
+// Case is free. Empty: even that one needs more edits than a third of the letters.
+// Names of more than 100 bytes have none.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
 // A hint that names it, or `otherwise`.

@@ -72,7 +72,7 @@ class LabelReader {
     const std::string nearest = nearest_name(label, names_);
     throw Error(ExitCode::kBadData,
                 fmt::format("{}: label \"{}\" is not one of {}{}", rows.place(),
-                            start_of(label, 60), start_of(some_of(names_), 300),
+                            start_of(label, 60), some_names(),
                             nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)),
                 std::string(kBadLabelHint) + "; data.text.labels names the classes");
   }
@@ -100,6 +100,14 @@ class LabelReader {
   }
 
  private:
+  std::string some_names() const {
+    constexpr std::size_t kLetters = 300;
+    std::string names;
+    for (const std::string& name : names_)
+      if (names.size() <= kLetters) names += (names.empty() ? "" : ", ") + name;
+    return start_of(names, kLetters);
+  }
+
   std::vector<std::string> names_;
   bool found_, numbers_;
   std::map<std::string, std::int64_t> ids_;

@@ -76,8 +76,11 @@ void TextTable::read_header() {
     throw Error(ExitCode::kBadData, fmt::format("{}: the file is empty", name_),
                 "was it cut off while it was copied?");
   if (!fault.text.empty())
-    throw Error(ExitCode::kBadData, fmt::format("{}: {}", place(), fault.text),
-                text_fault(line_).empty() ? kQuotesHint : kUtf8Hint);
+    throw Error(
+        ExitCode::kBadData, fmt::format("{}: {}", place(), fault.text),
+        std::ranges::all_of(record_, [](const auto& field) { return text_fault(field).empty(); })
+            ? kQuotesHint
+            : kUtf8Hint);
   width_ = record_.size();
   if (!options_.header) {
     pending_ = true;

@@ -82,13 +82,21 @@ void read_tensors(const fs::path& path, Ops& ops, const std::vector<NamedTensor>
               "the file belongs to another model");
 }
 
-// JSON has null in place of such numbers.
+// "/place/in/it is nan" of a number that JSON lacks; empty: it has all.
+std::string bad_number(const nlohmann::json& value) {
+  if (value.is_number_float() && !std::isfinite(value.get<double>()))
+    return fmt::format(" is {}", value.get<double>());
+  if (!value.is_structured()) return {};
+  for (auto it = value.begin(); it != value.end(); ++it)
+    if (const std::string bad = bad_number(*it); !bad.empty())
+      return fmt::format("/{}{}", value.is_object() ? it.key() : std::to_string(it - value.begin()),
+                         bad);
+  return {};
+}
+
 void check_finite(const nlohmann::json& state) {
-  const nlohmann::json flat = state.flatten();
-  for (const auto& [place, value] : flat.items())
-    if (value.is_number_float() && !std::isfinite(value.get<double>()))
-      throw diverged(
-          fmt::format("{}: {} is {}, and is not saved", kStateFile, place, value.get<double>()));
+  if (const std::string bad = bad_number(state); !bad.empty())
+    throw diverged(fmt::format("{}: {}, and is not saved", kStateFile, bad));
 }
 
 void check_texts(const std::map<std::string, std::string>& texts) {

@@ -174,9 +174,11 @@ Json checkpoints_of(const LoadedConfig& loaded, const DryRun& run) {
   for (const NamedTensor& state : run.trainer->optimizer().state()) bytes += state.tensor.bytes();
   const std::int64_t every = config.train.checkpoint_every.steps(run.steps_per_epoch);
   const std::int64_t before_last = run.total_steps - 1;
-  const std::int64_t others =
-      every > 0 ? before_last / every - before_last / std::lcm(every, run.evaluated_every(config))
-                : 0;
+  const std::int64_t evaluated = run.evaluated_every(config);
+  const std::int64_t others =  // which no evaluation saves
+      every > 0
+          ? before_last / every - before_last / every / (evaluated / std::gcd(every, evaluated))
+          : 0;
   const std::int64_t made = run.evaluations(config) + others;
   const std::int64_t kept = std::min(made, config.train.keep_checkpoints + 1);
   return {{"bytes", bytes},

@@ -81,7 +81,8 @@ void RunConfig::validate(ConfigErrors& errors) const {
       (numbers || facts.labels == LabelKind::kClasses) && (head == "regression") != numbers;
   if (head_differs && !reads_text)
     errors.add({"model.type", "data.type"},
-               fmt::format("\"{}\" does not fit data.type \"{}\": it learns {}, and these have {}",
+               fmt::format("\"{}\" does not fit data.type \"{}\": it learns {}, and these have {} "
+                           "(DataFacts::labels)",
                            model.kind.type, data.kind.type, numbers ? "classes" : "numbers",
                            numbers ? "numbers" : "classes"));
   else if (head_differs)

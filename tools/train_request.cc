@@ -76,16 +76,26 @@ void check_continuation(const ResumePoint& from, bool overwrite) {
                             from.run.string()));
 }
 
+// Whether they name one folder, or checkpoints of one run: a run stands for its newest.
+bool is_same_source(const fs::path& a, const fs::path& b) {
+  std::error_code error;
+  const auto run_of = [&](const fs::path& path) {
+    const fs::path folder = fs::weakly_canonical(path, error);
+    return folder.filename().string().starts_with("checkpoint-") ? folder.parent_path() : folder;
+  };
+  return a == b || (!a.empty() && !b.empty() && run_of(a) == run_of(b));
+}
+
 // A fork has the weights and the moments of the checkpoint.
 void check_fork(const fs::path& checkpoint, const RunConfig& config) {
   const RunConfig saved = load_config((checkpoint / "config.json").string(), {}).config;
-  if (config.model.pretrained != saved.model.pretrained ||
+  if (!is_same_source(config.model.pretrained, saved.model.pretrained) ||
       config.model.new_classifier != saved.model.new_classifier)
     throw Error(ExitCode::kBadConfig,
                 fmt::format("model.pretrained and model.new_classifier are not those of {}: a fork "
                             "goes on with its weights",
                             checkpoint.string()),
-                "leave out --resume to start from model.pretrained");
+                "leave them as they were; without --resume a run starts from model.pretrained");
   const auto &before = saved.optimizer.kind, &now = config.optimizer.kind;
   if (before->state() != now->state())
     throw Error(ExitCode::kBadConfig,
@@ -142,15 +152,15 @@ std::vector<std::string> idle_settings(const TrainRequest& request) {
 void check_request(const TrainRequest& request) {
   if (request.continues()) check_same_config(request.from.checkpoint, request.loaded.config);
   if (request.fork) check_fork(request.from.checkpoint, request.loaded.config);
+  if (!request.ranks->is_first()) return;  // the others write nothing
   if (const ConfigOrigin& folder = request.loaded.origins.at("run.folder");
-      request.continues() && folder.label == "--set")
+      request.continues() && folder.label == "--set" && !request.loaded.config.run.folder.empty())
     if (std::error_code error;
         !fs::equivalent(request.from.run, request.loaded.config.run.folder, error))
       throw Error(ExitCode::kUsage,
                   fmt::format("{} is {}, and --resume goes on in {}", folder.where,
                               request.loaded.config.run.folder, request.from.run.string()),
                   "leave it out; --resume-mode=fork starts a new run there");
-  if (!request.ranks->is_first()) return;  // the others write nothing
   if (request.continues()) check_continuation(request.from, request.loaded.config.run.overwrite);
   if (const fs::path parent = parent_of(request);
       !parent.empty() && request.use() != FolderUse::kNext)

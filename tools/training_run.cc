@@ -303,7 +303,7 @@ void TrainingRun::write_start() {
       {"gates", gate_names(graph)},
       {"linears", linear_names(graph)},
       {"config", to_json(stored_config())}};
-  if (request_.fork) fields["fork_of"] = request_.from.checkpoint.string();
+  if (request_.fork) fields["fork_of"] = fs::absolute(request_.from.checkpoint).string();
   folder_->metrics().write(MetricEvent::kStart, steps(), fields);
 }
 
@@ -415,7 +415,7 @@ Error TrainingRun::note_crash(const Error& error, std::int64_t step) {
   nlohmann::ordered_json content = {{"step", step},           {"message", error.what()},
                                     {"seed", config().seed},  {"checkpoints", kept},
                                     {"ranks", ranks_.size()}, {"config", to_json(stored_config())}};
-  if (request_.fork) content["fork_of"] = request_.from.checkpoint.string();
+  if (request_.fork) content["fork_of"] = fs::absolute(request_.from.checkpoint).string();
   content.update(method().report());
   atomic_write(file, content.dump(2) + "\n");
   note(MetricEvent::kWarning, report_.step, {{"message", error.what()}});

@@ -131,7 +131,11 @@ TEST_CASE("labels are matched by name, or are numbers in the order of the names"
   f.check_bad("sentence\tlabel\na\tno \n", {}, "label \"no \" has white space around it");
   options.items.labels = {"a", "b", "c", "d", "e"};
   f.check_bad("sentence\tlabel\na\t" + std::string(70, 'x') + "\n", options,
-              "label \"" + std::string(60, 'x') + "...\" is not one of a, b, c, d, ... (5)");
+              "label \"" + std::string(60, 'x') + "...\" is not one of a, b, c, d, e");
+  options.items.labels = {std::string(200, 'a'), std::string(200, 'b')};
+  f.check_bad(
+      "sentence\tlabel\na\tx\n", options,
+      "label \"x\" is not one of " + std::string(200, 'a') + ", " + std::string(98, 'b') + "...");
   options.items.labels = {"yes", "Yes"};
   check_error([&] { f.load("sentence\tlabel\na\tyes\n", options); }, ExitCode::kBadConfig,
               "data.text.labels has \"Yes\" twice");

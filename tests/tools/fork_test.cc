@@ -71,7 +71,8 @@ TEST_CASE("a fork has the weights of its checkpoint, and a folder of its own", "
                    "error: model.pretrained and model.new_classifier are not those of "));
     CHECK(contains(refused.err,
                    ": a fork goes on with its weights\n"
-                   "  hint: leave out --resume to start from model.pretrained\n"));
+                   "  hint: leave them as they were; without --resume a run starts from "
+                   "model.pretrained\n"));
   }
   CHECK_FALSE(fs::exists(tiny.path() / "out-fork"));
   fs::create_directory(tiny.path() / "in");
@@ -90,6 +91,20 @@ TEST_CASE("a fork has the weights of its checkpoint, and a folder of its own", "
   CHECK(elsewhere.err ==
         "error: --set run.folder is there, and --resume goes on in out\n"
         "  hint: leave it out; --resume-mode=fork starts a new run there\n");
+}
+
+TEST_CASE("a fork may name the weights of its source otherwise, and a newer checkpoint", "[fork]") {
+  const TinyText tiny;
+  REQUIRE(tiny.train({"run.folder=words"}).code == 0);
+  REQUIRE(tiny.train({"run.folder=out", "model.pretrained=words"}).code == 0);
+  REQUIRE(tiny.train({"run.folder=words", "train.steps=60", "--overwrite"}).code == 0);
+  for (const char* name : {"words", "./words", "words/best"}) {
+    const Outcome forked =
+        fork(tiny, {"--overwrite", "train.steps=41", "model.pretrained=" + std::string(name)});
+    CAPTURE(name, forked.err);
+    CHECK(forked.code == 0);
+  }
+  CHECK(fork(tiny, {"--overwrite", "model.pretrained=out"}).code == 78);
 }
 
 TEST_CASE("a fork with another vocabulary is worth a warning", "[fork]") {

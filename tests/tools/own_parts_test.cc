@@ -51,10 +51,10 @@ TEST_CASE("a mistake in parts of one's own ends a run before its first step") {
             "  hint: ModelKind::build sets it to the value that evaluations read\n"},
            {"model.fault=regression", 78,
             "model.type \"faulty\" does not fit data.type \"faulty\": it learns numbers, and "
-            "these have classes\n"},
+            "these have classes (DataFacts::labels)\n"},
            {"data.fault=numbers", 78,
             "model.type \"faulty\" does not fit data.type \"faulty\": it learns classes, and "
-            "these have numbers\n"},
+            "these have numbers (DataFacts::labels)\n"},
            {"data.fault=unknown_measure", 78,
             "data.type \"faulty\" has the measure \"bogus\", which is not among accuracy, f1, "
             "matthews, top5, those of model.head \"classification\"\n"},

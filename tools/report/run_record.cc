@@ -58,7 +58,7 @@ void note_gaps(RunRecord& run, bool is_torn) {
   const double total = number(run.start, "total_steps");
   const std::optional<std::int64_t> crash = newest_crash(run.folder);
   const bool in_evaluation =
-      crash == run.steps() && std::ranges::any_of(run.warnings, [&](const std::string& warning) {
+      crash >= run.steps() && std::ranges::any_of(run.warnings, [&](const std::string& warning) {
         return warning.starts_with(fmt::format("evaluation at step {}:", *crash));
       });
   run.gaps.push_back(fmt::format(
