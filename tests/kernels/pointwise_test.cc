@@ -362,11 +362,12 @@ TEST_CASE("moments on the CPU are normal numbers or zero", "[pointwise]") {
         });
       };
       const Tensor zero = t.filled({kCount}, [](std::int64_t) { return 0; });
-      const AdamStep adam{.param = t.normal({kCount}),
-                          .first_moment = small(),
-                          .second_moment = t.filled({kCount}, [](auto) { return kSmallest; }),
-                          .grad = zero,
-                          .clip_factor = one_f64(t, 1)};
+      const AdamStep adam{
+          .param = t.normal({kCount}),
+          .first_moment = small(),
+          .second_moment = t.filled({kCount}, [](std::int64_t) { return kSmallest; }),
+          .grad = zero,
+          .clip_factor = one_f64(t, 1)};
       t.ops().run(adam);
       const std::vector<double> first = t.read(adam.first_moment),
                                 second = t.read(adam.second_moment);
