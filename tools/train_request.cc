@@ -76,6 +76,19 @@ void check_continuation(const ResumePoint& from, bool overwrite) {
                             from.run.string()));
 }
 
+// A run that goes on stays where it is.
+void check_same_folder(const TrainRequest& request) {
+  const std::string& folder = request.loaded.config.run.folder;
+  const ConfigOrigin& origin = request.loaded.origins.at("run.folder");
+  std::error_code error;
+  if (origin.label != "--set" || folder.empty() || fs::equivalent(request.from.run, folder, error))
+    return;
+  throw Error(ExitCode::kUsage,
+              fmt::format("{} is {}, and --resume goes on in {}", origin.where, folder,
+                          request.from.run.string()),
+              "leave it out; --resume-mode=fork starts a new run there");
+}
+
 // Whether they name one folder, or checkpoints of one run: a run stands for its newest.
 bool is_same_source(const fs::path& a, const fs::path& b) {
   std::error_code error;
@@ -153,15 +166,10 @@ void check_request(const TrainRequest& request) {
   if (request.continues()) check_same_config(request.from.checkpoint, request.loaded.config);
   if (request.fork) check_fork(request.from.checkpoint, request.loaded.config);
   if (!request.ranks->is_first()) return;  // the others write nothing
-  if (const ConfigOrigin& folder = request.loaded.origins.at("run.folder");
-      request.continues() && folder.label == "--set" && !request.loaded.config.run.folder.empty())
-    if (std::error_code error;
-        !fs::equivalent(request.from.run, request.loaded.config.run.folder, error))
-      throw Error(ExitCode::kUsage,
-                  fmt::format("{} is {}, and --resume goes on in {}", folder.where,
-                              request.loaded.config.run.folder, request.from.run.string()),
-                  "leave it out; --resume-mode=fork starts a new run there");
-  if (request.continues()) check_continuation(request.from, request.loaded.config.run.overwrite);
+  if (request.continues()) {
+    check_same_folder(request);
+    check_continuation(request.from, request.loaded.config.run.overwrite);
+  }
   if (const fs::path parent = parent_of(request);
       !parent.empty() && request.use() != FolderUse::kNext)
     check_not_source(request.loaded.folder(), parent);
