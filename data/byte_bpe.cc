@@ -185,15 +185,6 @@ std::int32_t ByteBpe::find(std::string_view token) const {
   return found == ids_.end() ? -1 : found->second;
 }
 
-std::int32_t ByteBpe::separator() const {
-  const std::int32_t found = find(kEndOfText);
-  if (found < 0)
-    throw Error(ExitCode::kBadData,
-                fmt::format("{}: no token \"{}\" to stand between documents", name(), kEndOfText),
-                "vcas vocab --kind bpe learns a vocabulary that has it");
-  return found;
-}
-
 std::uint64_t ByteBpe::fingerprint() const {
   ContentHash hash;
   hash.add("byte-level BPE");

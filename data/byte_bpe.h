@@ -98,7 +98,7 @@ class ByteBpe final : public Tokenizer {
   bool continues_word(std::int32_t) const override { return false; }  // each may begin a text
   std::uint64_t fingerprint() const override;
   std::int32_t find(std::string_view token) const override;
-  std::int32_t separator() const override;  // <|endoftext|>
+  std::int32_t find_separator() const override { return find(kEndOfText); }
   std::int32_t unk() const override { return -1; }
 
   // vocab.json, merges.txt, tokenizer_config.json, special_tokens_map.json and tokenizer.json, as

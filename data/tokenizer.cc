@@ -19,6 +19,16 @@ std::int32_t Tokenizer::id(std::string_view token) const {
               did_you_mean(token, tokens));
 }
 
+std::int32_t Tokenizer::separator() const {
+  const std::int32_t found = find_separator();
+  if (found < 0)
+    throw Error(
+        ExitCode::kBadData, fmt::format("{}: no token to stand between documents", name()),
+        fmt::format("vcas vocab learns a vocabulary that has one: {} of bytes, [SEP] of words",
+                    kEndOfText));
+  return found;
+}
+
 void Tokenizer::check_text(std::string_view text) {
   if (const auto bad = first_invalid_utf8(text))
     throw Error(ExitCode::kBadData,

@@ -36,8 +36,10 @@ class Tokenizer {
   bool has(std::string_view token) const { return find(token) >= 0; }
   // kBadData, with the nearest token, where there is none.
   std::int32_t id(std::string_view token) const;
-  // The token between documents. kBadData where there is none.
-  virtual std::int32_t separator() const = 0;
+  // The token between documents, -1 where there is none.
+  virtual std::int32_t find_separator() const = 0;
+  // The same. kBadData where there is none.
+  std::int32_t separator() const;
   // The token of words that no others make up, -1 where others make up every word.
   virtual std::int32_t unk() const = 0;
   std::int32_t cls() const { return id("[CLS]"); }

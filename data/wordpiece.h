@@ -57,7 +57,7 @@ class WordPiece final : public Tokenizer {
   std::uint64_t fingerprint() const override;
 
   std::int32_t find(std::string_view token) const override;
-  std::int32_t separator() const override { return sep(); }
+  std::int32_t find_separator() const override { return find("[SEP]"); }
   std::int32_t unk() const override { return unknown_; }
 
   // vocab.txt, tokenizer_config.json, special_tokens_map.json and tokenizer.json: BertTokenizer

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <map>
@@ -24,9 +25,9 @@ std::string LoadReport::text() const {
   return text;
 }
 
-// The tensors of the file under the names of today.
+// The tensors of the file under the names of today. `reads_tied`: the model has the tied ones.
 static std::map<std::string, HfTensor> current_tensors(const HfFormat& format,
-                                                       const HfWeights& weights,
+                                                       const HfWeights& weights, bool reads_tied,
                                                        const fs::path& path) {
   std::map<std::string, HfTensor> stored;
   for (const HfTensor& tensor : weights.tensors())
@@ -39,9 +40,16 @@ static std::map<std::string, HfTensor> current_tensors(const HfFormat& format,
                     "remove the one that was not trained");
   const HfTie tie = format.tied_copy();
   const auto second = stored.find(tie.copy), first = stored.find(tie.of);
-  if (second != stored.end() && first != stored.end() &&
-      second->second.read_floats() == first->second.read_floats())
-    stored.erase(second);
+  if (second != stored.end() && first != stored.end()) {
+    if (second->second.read_floats() == first->second.read_floats())
+      stored.erase(second);
+    else if (reads_tied)
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("{}: {} and {} differ, and the model has one table for both",
+                              path.string(), tie.of, tie.copy),
+                  "remove the one that was not trained; a BERT can have both: "
+                  "\"tie_word_embeddings\": false in its config.json");
+  }
   for (const auto& [name, copy] : format.copies())
     if (const auto read = stored.extract(copy)) stored.insert_or_assign(name, read.mapped());
   return stored;
@@ -103,10 +111,16 @@ static std::vector<std::vector<HfTensorShape>> checked_parts(
 // Returns how many tensors were copied: the parameter is made of them.
 static std::size_t copy_to_parameter(const Parameter& parameter,
                                      const std::vector<HfTensor>& tensors, bool is_transposed,
-                                     Ops& ops) {
+                                     const fs::path& file, Ops& ops) {
   std::vector<float> values;
   for (const HfTensor& tensor : tensors) {
     std::vector<float> part = tensor.read_floats();
+    const auto bad = std::ranges::find_if(part, [](float value) { return !std::isfinite(value); });
+    if (bad != part.end())
+      throw Error(ExitCode::kBadData,
+                  fmt::format("{}: {} is {} at element {}", file.string(), tensor.stored->name,
+                              *bad, bad - part.begin()),
+                  "the file is damaged, or its training diverged: take another");
     if (is_transposed) part = transposed(part, tensor.stored->shape, false);
     values.insert(values.end(), part.begin(), part.end());
   }
@@ -134,7 +148,7 @@ static LoadReport load(const StoredForm& form, const ModelOptions& options, Mode
   std::vector<std::string> lacking;  // below the head
   std::set<std::string> used;
   std::size_t parts_in_model = 0;
-  bool has_head = false;
+  bool has_head = false, has_classifier = false;
   struct Wanted {
     const Parameter* parameter;
     std::vector<HfTensor> tensors;
@@ -162,6 +176,7 @@ static LoadReport load(const StoredForm& form, const ModelOptions& options, Mode
       if (found->second.stored->shape == part.shape) {
         tensors.push_back(found->second);
         has_head |= head;
+        has_classifier |= part.name.starts_with("classifier.");
         continue;
       }
       throw Error(
@@ -184,12 +199,14 @@ static LoadReport load(const StoredForm& form, const ModelOptions& options, Mode
                             lacking.size(), parts_in_model, some_of(lacking)),
                 "the file belongs to another model");
 
+  // Files of Hugging Face have heads of several tasks, but a classifier goes with its pooler.
   std::vector<std::string> differing;
-  if (form.has_whole_heads && has_head && !options.new_classifier) {
-    differing = report.missing;
-    std::ranges::copy_if(
-        report.unexpected, std::back_inserter(differing),
-        [&](const std::string& name) { return options.kind->belongs_to_head(name); });
+  if (has_head && !options.new_classifier) {
+    if (form.has_whole_heads) differing = report.missing;
+    for (const std::string& name : report.unexpected)
+      if (options.kind->belongs_to_head(name) &&
+          (form.has_whole_heads || (has_classifier && name.find(".pooler.") != std::string::npos)))
+        differing.push_back(name);
   }
   if (!differing.empty())
     throw Error(ExitCode::kBadConfig,
@@ -198,7 +215,8 @@ static LoadReport load(const StoredForm& form, const ModelOptions& options, Mode
                 "model.head and model.pooling say which; model.new_classifier=true starts a new "
                 "classifier");
   for (const Wanted& from : wanted)
-    report.loaded += copy_to_parameter(*from.parameter, from.tensors, from.transposed, ops);
+    report.loaded +=
+        copy_to_parameter(*from.parameter, from.tensors, from.transposed, form.path, ops);
   model.graph.parameters().round_values(ops);
   return report;
 }
@@ -208,7 +226,7 @@ LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Mo
   const HfFormat& format = *options.kind->hugging_face();
   const HfWeights weights(path);
   return load({.path = path,
-               .tensors = current_tensors(format, weights, path),
+               .tensors = current_tensors(format, weights, options.kind->learns_words(), path),
                .parts = [&](const Parameter& parameter) { return format.tensors(parameter); }},
               options, model, ops);
 }

@@ -114,7 +114,7 @@ class Collected {
   // The separators between documents are no text.
   void add_words(const Batch& batch) {
     if (std::ranges::count(data_.measures, kBitsPerByte) == 0) return;
-    const std::int32_t separator = data_.tokenizer->find(kEndOfText);
+    const std::int32_t separator = data_.tokenizer->find_separator();
     for (const std::int32_t token : batch.masked_labels)
       if (token != separator) counts_.bytes += std::ssize(data_.tokenizer->decode({&token, 1}));
   }

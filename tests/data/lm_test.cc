@@ -32,7 +32,7 @@ class Bytewise final : public Tokenizer {
   bool continues_word(std::int32_t) const override { return false; }
   std::uint64_t fingerprint() const override { return 7; }
   std::int32_t find(std::string_view) const override { return -1; }
-  std::int32_t separator() const override { return 256; }
+  std::int32_t find_separator() const override { return 256; }
   std::int32_t unk() const override { return -1; }
   std::map<std::string, std::string> files(std::int64_t) const override { return {}; }
 

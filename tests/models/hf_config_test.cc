@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <clocale>
 #include <nlohmann/json.hpp>
 
 #include "core/files.h"
@@ -118,4 +119,63 @@ TEST_CASE("numbers of config.json that a run may not have are refused", "[hf_con
   }
   check(bert, "num_hidden_layers", 20000, "model.depth is 20000 by it, and must be at most 10000");
   check("gpt2", "n_inner", 1 << 24, "model.ffn_ratio is 1048576.0 by it, and must be at most 1000");
+}
+
+TEST_CASE("means of images are written with their few digits in any locale", "[hf_config]") {
+  std::setlocale(LC_NUMERIC, "de_DE.UTF-8");  // changes nothing where the machine has none
+  const std::string text =
+      image_processor_text({.mean = {0.485f, 1}, .std = {1e-7f, 0.225f}}, {2, 8, 8});
+  std::setlocale(LC_NUMERIC, "C");
+  CHECK_THAT(text, ContainsSubstring("\"image_mean\": [\n    0.485,\n    1.0\n  ]"));
+  CHECK_THAT(text, ContainsSubstring("\"image_std\": [\n    1e-07,\n    0.225\n  ]"));
+}
+
+TEST_CASE("pretrained sizes replace those of the settings", "[hf_config]") {
+  const std::string pretrained =
+      "pretrained=" VCAS_SOURCE_DIR "/tests/golden/hf/bert_classification";
+  const auto options =
+      to_json(hf_options(read_model_options({"type=bert", "head=mlm", pretrained})));
+  CHECK(options["width"] == 24);
+  CHECK(options["depth"] == 3);
+  CHECK(options["ffn_ratio"] == 52.0 / 24);
+  CHECK(options["head"] == "mlm");
+  CHECK(options["vocabulary"] == 60);
+  const ModelOptions vit = read_model_options({"type=vit", pretrained});
+  check_error([&] { hf_options(vit); }, ExitCode::kBadConfig, "model.type is \"vit\", but ",
+              "set model.type to \"bert\"");
+}
+
+TEST_CASE("a ViT of Hugging Face says what its classifier reads", "[hf_config]") {
+  for (const std::string name : {"vit", "vit_mean"}) {
+    const ModelOptions asked =
+        read_model_options({"type=vit", "pretrained=" VCAS_SOURCE_DIR "/tests/golden/hf/" + name});
+    CHECK(to_json(hf_options(asked))["pooling"] == (name == "vit" ? "first" : "mean"));
+  }
+  TemporaryFolder folder;
+  const fs::path vit = fs::path(VCAS_SOURCE_DIR) / "tests/golden/hf/vit";
+  nlohmann::json of_numbers = nlohmann::json::parse(read_file(vit / "config.json"));
+  of_numbers["problem_type"] = "regression";
+  fs::copy(vit / "model.safetensors", folder.path() / "model.safetensors");
+  atomic_write(folder.path() / "config.json", of_numbers.dump());
+  const Error refused = error_of([&] {
+    hf_options(read_model_options({"type=vit", "pretrained=" + folder.path().string()}));
+  });
+  CHECK_THAT(std::string(refused.what()), ContainsSubstring("\"problem_type\" is \"regression\""));
+  CHECK(refused.hint() == "model.new_classifier=true starts a new classifier over its blocks");
+  const auto check = [&](const char* key, const nlohmann::json& value, const std::string& text) {
+    nlohmann::json config =
+        nlohmann::json::parse(read_file(VCAS_SOURCE_DIR "/tests/golden/hf/vit_mean/config.json"));
+    if (value.is_null())
+      config["vision_config"].erase(key);
+    else
+      config["vision_config"][key] = value;
+    atomic_write(folder.path() / "config.json", config.dump());
+    check_error([&] { read_hf_config(folder.path() / "config.json"); }, ExitCode::kBadConfig, text);
+  };
+  check("vision_use_head", true, "\"vision_use_head\" is true, and only false is supported");
+  check("hidden_act", "gelu_pytorch_tanh", "only \"gelu\" is supported");
+  // What transformers takes where the file does not say.
+  check("vision_use_head", {}, "\"vision_use_head\" is true, and only false is supported");
+  check("hidden_act", {},
+        "\"hidden_act\" is \"gelu_pytorch_tanh\", and only \"gelu\" is supported");
 }
