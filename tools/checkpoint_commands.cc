@@ -262,6 +262,11 @@ void predict(const PredictRequest& request) {
   DataRequest data = data_request(config, Split::kTest, tokenizer.get());
   if (!request.submission.empty()) return write_submission(request, trained, data, model);
   data.known_classes = trained.facts.class_names;
+  if (const std::vector<std::string> given = config.data.kind->given_classes();
+      !given.empty() && given != data.known_classes)
+    log_line(LogLevel::kWarning,
+             fmt::format("warning: data.text.labels has no effect: the classes are the model's: {}",
+                         fmt::join(data.known_classes, ", ")));
   data.transform = image_transform(config, &trained.facts);
   const OpenedData found =
       config.data.kind->open_unlabelled(data, request.inputs, trained.facts.item_shape);
@@ -289,8 +294,7 @@ void generate(const GenerateRequest& request) {
   std::vector<std::int32_t> tokens;
   tokenizer->encode(request.prompt, tokens);
   const bool begins = tokens.empty();
-  const std::int32_t separator = tokenizer->separator();
-  if (begins) tokens.push_back(separator);
+  if (begins) tokens.push_back(tokenizer->separator());
   const EvaluateBatch evaluate = model.evaluate();
   std::size_t printed = 0;
   const auto print = [&] {
@@ -310,7 +314,7 @@ void generate(const GenerateRequest& request) {
     logits.resize(tokenizer->size());  // rows that no token has go
     const std::int32_t token = drawn_token(
         request, logits, philox_uniform(data_address(request.seed, DataSite::kGenerate), i));
-    if (token == separator) break;
+    if (token == tokenizer->find_separator()) break;
     tokens.push_back(token);
     print();
   }
@@ -319,6 +323,7 @@ void generate(const GenerateRequest& request) {
 
 void export_checkpoint(const CheckpointRequest& request, const fs::path& target) {
   const Trained trained(request);
+  check_output(target, "--to");
   std::error_code ignored;
   if (fs::exists(target, ignored) &&
       !(fs::is_directory(target, ignored) && fs::is_empty(target, ignored)))

@@ -95,6 +95,9 @@ void check_held_out_data(const fs::path& checkpoint, const RunData& data) {
 std::string check_forked_split(const fs::path& checkpoint, const RunConfig& config,
                                const RunData& data) {
   if (config.data.validation_share == 0) return {};
+  const RunConfig before = load_config((checkpoint / "config.json").string(), {}).config;
+  if (data.train->sources().empty() && before.data.kind.type == config.data.kind.type)
+    check_split(before, config);  // items without files are the same
   const nlohmann::json saved = data_read(checkpoint);
   const std::map<std::string, std::string> found = data.fingerprints();
   std::vector<std::string> unread;
@@ -115,7 +118,7 @@ std::string check_forked_split(const fs::path& checkpoint, const RunConfig& conf
                                 "items, they could be evaluated on",
                                 checkpoint.string(), some_of(unread));
   if (!unread.empty()) fail_other_file(unread.front(), checkpoint, ExitCode::kBadConfig);
-  check_split(load_config((checkpoint / "config.json").string(), {}).config, config);
+  check_split(before, config);
   check_all_files(saved, data, checkpoint);
   if (read_model_facts(checkpoint).class_names != data.facts().class_names)
     throw Error(ExitCode::kBadConfig,

@@ -47,6 +47,7 @@ nlohmann::json start_of(const TrainRequest& request, const RunData& data) {
   nlohmann::json start = {
       {"version", version()}, {"settings", to_json(config)}, {"data", data.fingerprints()}};
   if (!data.left_out.empty()) start["left_out"] = data.left_out;
+  if (request.fork) start["resume_mode"] = "fork";
   if (request.resume)
     start["checkpoint"] = content_of_checkpoint(request.from.checkpoint);
   else if (const std::string& pretrained = config.model.pretrained; !pretrained.empty())
@@ -194,7 +195,8 @@ void Watchdog::watch(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (true) {
     const std::uint64_t seen = signs_;
-    if (changed_.wait_for(lock, stop, std::chrono::duration<double>(seconds_),
+    constexpr double kMost = 1e9;  // a clock counts nanoseconds
+    if (changed_.wait_for(lock, stop, std::chrono::duration<double>(std::min(seconds_, kMost)),
                           [&] { return signs_ != seen; }))
       continue;
     if (stop.stop_requested()) return;

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/parse_number.h"
 #include "core/read_json.h"
+#include "data/text_lines.h"
 #include "optim/checkpoint.h"
 
 namespace vcas {
@@ -100,6 +101,10 @@ void bring_back(const fs::path& from, const fs::path& folder) {
 fs::path set_aside(const fs::path& folder) { return folder / "replaced"; }
 fs::path moving(const fs::path& folder) { return folder / "replaced.tmp"; }
 
+bool is_run(const fs::path& folder) {
+  return fs::exists(folder / "metrics.jsonl") || fs::exists(folder / kComparisonFile);
+}
+
 // The report is made of a run, and can be made again.
 bool is_kept_in_a_run(const fs::path& path) {
   const std::string name = path.filename().string();
@@ -107,11 +112,12 @@ bool is_kept_in_a_run(const fs::path& path) {
   const bool has_name = (is_of_a_run(name) && name != "report.html") || name == kLockFile ||
                         path == set_aside(folder) || path == moving(folder) ||
                         name == kComparisonFile || std::ranges::count(kComparisonTables, name) > 0;
-  return has_name && (fs::exists(folder / "metrics.jsonl") || fs::exists(folder / kComparisonFile));
+  return has_name && is_run(folder);
 }
 
+// A user may have a folder of the same name.
 bool is_being_replaced(const fs::path& folder) {
-  return fs::exists(set_aside(folder)) || fs::exists(moving(folder));
+  return is_run(set_aside(folder)) || fs::exists(moving(folder));
 }
 
 // A comparison has when one of its runs has.
@@ -122,9 +128,12 @@ bool has_saved(const fs::path& folder) {
 }
 
 void settle_replaced(const fs::path& folder) {
-  if (fs::exists(set_aside(folder))) {
+  if (is_run(set_aside(folder))) {
     if (has_saved(folder)) {
-      fs::remove_all(set_aside(folder));
+      // By its name a start removes what a kill leaves of it.
+      const fs::path going = folder / fmt::format("last.tmp-{}", ::getpid());
+      fs::rename(set_aside(folder), going);
+      fs::remove_all(going);
       return;
     }
     for (const fs::path& entry : entries_of_run(folder))
@@ -201,10 +210,12 @@ fs::path nearest_existing(fs::path folder) {
 }
 
 // By errno.
-[[noreturn]] void fail_cannot_create(const fs::path& folder) {
-  throw Error(ExitCode::kCannotCreate,
-              fmt::format("{}: cannot create: {}", folder.string(),
-                          std::error_code(errno, std::generic_category()).message()),
+[[noreturn]] void fail_cannot_write(const fs::path& folder, bool is_there = false) {
+  const std::string why = std::error_code(errno, std::generic_category()).message();
+  if (is_there)
+    throw Error(ExitCode::kCannotCreate, fmt::format("{}: cannot write: {}", folder.string(), why),
+                "--resume-mode=fork run.folder=FOLDER goes on elsewhere");
+  throw Error(ExitCode::kCannotCreate, fmt::format("{}: cannot create: {}", folder.string(), why),
               "choose another run.folder");
 }
 
@@ -255,16 +266,29 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
   const auto refuse = [&](const std::string& why, const std::string& hint) {
     throw Error(ExitCode::kCannotCreate, folder.string() + ": " + why, hint);
   };
+  if (const std::string fault = text_fault(folder.string()); !fault.empty())
+    refuse(fault, "rename it, or choose another run.folder");
+  std::error_code error;
+  const fs::path whole = fs::weakly_canonical(fs::absolute(folder), error);
+  if (is_checkpoint(whole))
+    refuse("is a checkpoint, not the folder of a run", "choose another run.folder");
+  // What a run has written it also removes.
+  for (fs::path path = whole; use != FolderUse::kAsItIs && path.has_relative_path();
+       path = path.parent_path()) {
+    if (is_checkpoint(path))
+      refuse("would lie in the checkpoint " + path.string(), "choose another run.folder");
+    if (is_kept_in_a_run(path) ||
+        (is_rubbish(path.filename().string()) && is_run(path.parent_path())))
+      refuse("belongs to the run in " + path.parent_path().string(), "choose another run.folder");
+  }
   if (use == FolderUse::kNext)  // another run may take it meanwhile; then there is a next one
     return check_run_folder(next_run_folder(folder), FolderUse::kAsItIs, mark);
-  std::error_code error;
   const fs::path existing = nearest_existing(folder);
   if (!fs::is_directory(existing, error))
     throw Error(ExitCode::kCannotCreate, existing.string() + ": is a file, and a folder is needed",
                 "choose another run.folder");
-  if (is_checkpoint(folder))
-    refuse("is a checkpoint, not the folder of a run", "choose another run.folder");
-  if (::access(existing.c_str(), W_OK | X_OK) != 0) fail_cannot_create(folder);
+  if (::access(existing.c_str(), W_OK | X_OK) != 0)
+    fail_cannot_write(folder, use == FolderUse::kAsItIs && is_run(folder));
   if (use == FolderUse::kAsItIs || is_unused(folder)) return;
   if (std::ranges::none_of(std::vector<fs::path>{folder, set_aside(folder), moving(folder)},
                            [&](const fs::path& place) { return fs::exists(place / mark); }))
@@ -276,6 +300,9 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
     refuse("the folder of another run",
            "go on with that run by --resume, replace it by --overwrite, or choose another "
            "run.folder");
+  if (fs::exists(set_aside(folder)) && !is_run(set_aside(folder)))
+    refuse("its \"replaced\" is of no run, and a run that is replaced waits there",
+           "move that folder away");
 }
 
 void try_run_folder(const fs::path& folder) {
@@ -284,7 +311,7 @@ void try_run_folder(const fs::path& folder) {
   if (::mkdir(probe.c_str(), 0700) == 0)
     fs::remove(probe);
   else if (errno != EEXIST)  // left by a killed process
-    fail_cannot_create(folder);
+    fail_cannot_write(folder);
 }
 
 fs::path take_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
@@ -448,13 +475,17 @@ ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
           ExitCode::kNoInput, folder.string() + ": a comparison, no complete checkpoint",
           fmt::format("each run has a folder in it, such as {}{}", (folder / runs.front()).string(),
                       to_resume ? "; vcas compare --resume goes on with all" : ""));
-    throw Error(ExitCode::kNoInput, folder.string() + ": no complete checkpoint" + ignored,
-                fs::is_directory(path) && newest_crash(path)
-                    ? "it diverged before it saved; vcas replay says where"
-                : is_of_comparison(path)
-                    ? "vcas compare --keep-weights keeps those of finished runs"
-                : to_resume ? "start again with --overwrite"
-                            : model_hint);
+    throw Error(
+        ExitCode::kNoInput, folder.string() + ": no complete checkpoint" + ignored,
+        fs::is_directory(path) && newest_crash(path)
+            ? "it diverged before it saved; vcas replay says where"
+        : is_of_comparison(path) ? "vcas compare --keep-weights keeps those of finished runs"
+        : is_being_replaced(path)
+            ? fmt::format("the run that was being replaced is whole: vcas-train --resume {} "
+                          "brings it back",
+                          folder.string())
+        : to_resume ? "start again without --resume, with --overwrite"
+                    : model_hint);
   }
   return {.run = folder,
           .checkpoint = checkpoint_folder(folder, *newest.step),
@@ -489,8 +520,11 @@ void check_same_config(const fs::path& checkpoint, const RunConfig& config,
   if (changes.empty()) return;
   RunConfig with_its_shares = config;
   with_its_shares.train.micro_batch = saved.train.micro_batch;
+  const bool fits = config.train.batch_size %
+                        (config.ranks * std::max<std::int64_t>(saved.train.micro_batch, 1)) ==
+                    0;
   const std::string remedy =
-      differences(saved, with_its_shares).empty()
+      fits && differences(saved, with_its_shares).empty()
           ? fmt::format("set train.micro_batch={}, or ", saved.train.micro_batch)
           : "";
   throw Error(ExitCode::kBadConfig, changes + "; this run would not be an exact continuation",

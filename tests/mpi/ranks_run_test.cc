@@ -1,6 +1,9 @@
 // Runs of several ranks, as mpirun starts them.
+#include <algorithm>
+#include <deque>
 #include <nlohmann/json.hpp>
 
+#include "core/safetensors.h"
 #include "tests/core/environment.h"
 #include "tests/mpi/mpirun.h"
 #include "tests/support/catch.h"
@@ -159,6 +162,10 @@ TEST_CASE("ranks: what cannot run on several ranks says so", "[mpi]") {
        78,
        {"another rank has --resume, and this one has not",
         "hint: give all ranks the same arguments"}},
+      {on_two_ranks("exec vcas-train --resume out",
+                    "exec vcas-train --resume out --resume-mode=fork"),
+       78,
+       {"another rank has --resume-mode=fork, and this one has not"}},
       {"SLURM_NTASKS=4 vcas-train tiny.json run.folder=out",
        69,
        {"SLURM_NTASKS=4, but this process would train alone", "srun --mpi=pmix"}},
@@ -259,18 +266,36 @@ TEST_CASE("ranks: an evaluation that diverges on one rank ends all with a note",
   if (lacks_mpi()) return;
   const TinyText tiny;
   std::string rows = "sentence\tlabel\n";
-  for (int i = 0; i < 15; ++i) rows += "a b\t1\n";
-  write_text(tiny.path() / "train_numbers.tsv", rows);
-  write_text(tiny.path() / "numbers.tsv", rows + "a b\t1e30\n");
-  const Outcome outcome = shell(
-      tiny.path(), mpirun_of(2) +
-                       "vcas-train tiny.json run.folder=out train.steps=2 data.text.labels=[] "
-                       "model.head=regression data.text.test_file=numbers.tsv "
-                       "data.text.train_file=train_numbers.tsv");
+  for (int i = 0; i < 15; ++i) rows += "a b\tgood\n";
+  write_text(tiny.path() / "train.tsv", rows);
+  write_text(tiny.path() / "test.tsv", rows + "d b\tgood\n");
+  REQUIRE(tiny.train({"run.folder=first", "train.steps=1"}).code == 0);
+  // The word d overflows at this place, and all else does not.
+  const fs::path weights = tiny.path() / "first/checkpoint-1/model.safetensors";
+  const vcas::SafetensorsFile file(weights);
+  const std::vector<float> large(16, 3e38f);
+  std::deque<std::vector<std::byte>> changed;
+  std::vector<vcas::StoredTensor> tensors;
+  for (vcas::StoredTensor tensor : file.tensors()) {
+    const bool words = tensor.name == "bert.embeddings.word_embeddings.weight";
+    auto& bytes = changed.emplace_back(tensor.bytes.begin(), tensor.bytes.end());
+    constexpr int kD = 8, kPlace = 1;
+    if (words || tensor.name == "bert.embeddings.position_embeddings.weight")
+      std::ranges::copy(std::as_bytes(std::span(large)),
+                        bytes.begin() + (words ? kD : kPlace) * 16 * sizeof(float));
+    tensor.bytes = bytes;
+    tensors.push_back(tensor);
+  }
+  vcas::write_safetensors(weights, tensors);
+  vcas::write_manifest(weights.parent_path());
+  const Outcome outcome =
+      shell(tiny.path(), mpirun_of(2) +
+                             "vcas-train tiny.json run.folder=out train.steps=2 "
+                             "model.pretrained=first");
   INFO(outcome.err);
   CHECK(outcome.code == 70);
   CHECK(contains(outcome.err, "error: rank 0 ("));
-  CHECK(contains(outcome.err, "evaluation at step 2: loss is inf on rank 1"));
+  CHECK(contains(outcome.err, "evaluation at step 2: loss is nan on rank 1"));
   CHECK(json::parse(content(tiny.path() / "out/crash-2.json"))["ranks"] == 2);
   CHECK_FALSE(contains(outcome.err, "error: rank 1 ("));
 }

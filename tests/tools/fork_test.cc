@@ -159,6 +159,14 @@ TEST_CASE("a fork evaluates on nothing that its checkpoint was trained on", "[fo
   CHECK(fork(tiny, held_out({"--validate", "data.text.max_length=10"})).code == 0);
   fs::copy_file(tiny.path() / "vocab.txt", tiny.path() / "copy.txt");
   CHECK(fork(tiny, held_out({"--validate", "data.text.vocabulary=copy.txt"})).err.empty());
+  const TinyRun synthetic;
+  REQUIRE(synthetic.train({"run.folder=out", "train.steps=1"}).code == 0);
+  const Outcome shared = synthetic.train(
+      {"--resume", "out", "--resume-mode=fork", "--validate", "data.validation_share=0.25"});
+  CHECK(shared.code == 78);
+  CHECK(contains(shared.err,
+                 "data.validation_share is 0.0 in the checkpoint and 0.25 here: items "
+                 "that were trained on could be evaluated on"));
   const auto as_mlm = [&](std::vector<std::string> settings) {
     settings.insert(settings.end(), {"data.type=mlm", "model.head=mlm", "data.text.labels=[]",
                                      "data.text.train_file=corpus.txt"});

@@ -199,6 +199,50 @@ TEST_CASE("a checkpoint is resumed where its run is, whatever leads to it") {
         0);
 }
 
+TEST_CASE("nothing is written where a run would remove it") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  const auto before = snapshot(tiny.path() / "out");
+  for (const char* folder : {"out/replaced", "out/checkpoint-7", "out/checkpoint-7.tmp", "out/last",
+                             "out/best/finetune", "out/replaced/deep/er"}) {
+    CAPTURE(folder);
+    const Outcome taken = tiny.train({std::string("run.folder=") + folder, "--validate"});
+    CHECK(taken.code == 73);
+    CHECK(contains(taken.err, "hint: choose another run.folder\n"));
+    CHECK(tiny.train({std::string("run.folder=") + folder}).err == taken.err);
+    CHECK(run(tiny.path(), {"compare", "tiny.json", "--folder", folder}).code == 73);
+    CHECK(snapshot(tiny.path() / "out") == before);
+  }
+  CHECK(contains(tiny.train({"run.folder=out/best/finetune"}).err,
+                 "out/best/finetune: would lie in the checkpoint "));
+  CHECK(contains(tiny.train({"run.folder=out/replaced"}).err,
+                 "out/replaced: belongs to the run in "));
+  for (const char* folder : {"out/replaced", "out/best/hf"})
+    CHECK(run(tiny.path(), {"export", "--model", "out", "--to", folder}).code == 73);
+  CHECK(tiny.train({"run.folder=out/tuned", "train.steps=1"}).code == 0);  // a name of no run's
+  // A user's own folder stays.
+  fs::create_directories(tiny.path() / "out/replaced");
+  write_text(tiny.path() / "out/replaced/notes.txt", "years of work");
+  CHECK(run(tiny.path(), {"vcas-train", "--resume", "out"}).code == 0);
+  const Outcome over = tiny.train({"run.folder=out", "--overwrite"});
+  CHECK(over.code == 73);
+  CHECK(contains(over.err,
+                 "out: its \"replaced\" is of no run, and a run that is replaced waits "
+                 "there\n  hint: move that folder away\n"));
+  CHECK(content(tiny.path() / "out/replaced/notes.txt") == "years of work");
+  // JSON could not hold the name.
+  const Outcome latin = run(tiny.path(), {"vcas-train", "caf\xE9.json"});
+  CHECK(latin.code == 66);
+  fs::copy(tiny.path() / "tiny.json", tiny.path() / "caf\xE9.json");
+  for (const char* mode : {"--validate", "--dry-run", "train.steps=1"}) {
+    const Outcome named = run(tiny.path(), {"vcas-train", "caf\xE9.json", mode});
+    CHECK(named.code == 73);
+    CHECK(contains(named.err, "byte 9 is not valid UTF-8\n  hint: rename it, or choose another"));
+  }
+  fs::rename(tiny.path() / "out", tiny.path() / "d\xE9");
+  CHECK(run(tiny.path(), {"vcas-train", "--resume", "d\xE9"}).code == 73);
+}
+
 TEST_CASE("a fork that is refused leaves no folder") {
   const TinyRun tiny;
   REQUIRE(tiny.train({"run.folder=out"}).code == 0);
