@@ -311,7 +311,8 @@ void Planner::check_gates() const {
     const GraphNode& gated = plan_.nodes[gate];
     const std::string where = "sampling gate at " + gated.name + ": ";
     if (!gated.needs_gradient || gate + 1 == static_cast<int>(plan_.nodes.size()))
-      throw Error(ExitCode::kBadConfig, where + "no gradient flows there");
+      throw Error(ExitCode::kBadConfig, where + "no gradient flows there",
+                  "a gate lies above parameters and below the loss");
     for (int i = 0; i <= gate; ++i) {
       const GraphNode& below = plan_.nodes[i];
       if (!below.needs_gradient) continue;
@@ -330,7 +331,8 @@ void Planner::check_gates() const {
         if (i != gate && consumer > gate)
           throw Error(ExitCode::kBadConfig,
                       fmt::format("{}not a cut edge: {} reads {} past the gate", where,
-                                  plan_.nodes[consumer].name, below.name));
+                                  plan_.nodes[consumer].name, below.name),
+                      "every path from the parameters below to the loss must cross the gate");
     }
   }
 }

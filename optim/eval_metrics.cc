@@ -124,7 +124,9 @@ double spearman_correlation(std::span<const double> a, std::span<const double> b
 
 std::optional<std::vector<std::int32_t>> mixed_up_classes(Classes predictions, Classes labels,
                                                           std::int32_t classes) {
-  if (classes < 2 || classes > kMostMixedUp || accuracy(predictions, labels) * classes >= 1)
+  constexpr std::size_t kLeastOfClass = 8;  // fewer items are right by chance
+  if (classes < 2 || classes > kMostMixedUp || labels.size() < kLeastOfClass * classes ||
+      accuracy(predictions, labels) * classes >= 1)
     return std::nullopt;
   std::vector<double> counts(classes * classes);  // of label (row) and prediction (column)
   for (std::size_t i = 0; i < labels.size(); ++i) ++counts[labels[i] * classes + predictions[i]];
@@ -139,9 +141,13 @@ std::optional<std::vector<std::int32_t>> mixed_up_classes(Classes predictions, C
       best = meaning;
     }
   } while (std::next_permutation(meaning.begin(), meaning.end()));
-  const double chance = 1.0 / classes;
-  const double halfway = 0.5 * (1 + chance);
-  if (most / static_cast<double>(labels.size()) < halfway) return std::nullopt;
+  // One class for all items is right that often, whatever it is called.
+  double commonest = 0;
+  for (std::int32_t label = 0; label < classes; ++label)
+    commonest = std::max(commonest, std::accumulate(counts.begin() + label * classes,
+                                                    counts.begin() + (label + 1) * classes, 0.0));
+  const auto items = static_cast<double>(labels.size());
+  if (most < 0.5 * (items + commonest)) return std::nullopt;
   return best;
 }
 

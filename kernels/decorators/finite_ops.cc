@@ -48,13 +48,14 @@ std::vector<double> FiniteOps::values(const Tensor& tensor, std::int64_t count) 
   return widened(bfloat16{});
 }
 
-// "\n  x [64, 128]: -1.2 to 3.4"
-std::string FiniteOps::range_text(const char* name, const Tensor& tensor) {
+// "\n  x [64, 128]: -1.2 to 3.4". `finite` becomes false where a number is not.
+std::string FiniteOps::range_text(const char* name, const Tensor& tensor, bool& finite) {
   const std::vector<double> all = values(tensor, tensor.elements());
   double low = INFINITY, high = -INFINITY;
   for (const double value : all)
     if (std::isfinite(value)) low = std::min(low, value), high = std::max(high, value);
   const auto bad = std::ranges::count_if(all, [](double value) { return !std::isfinite(value); });
+  finite &= bad == 0;
   return fmt::format("\n  {} {}: {}{}", name, tensor.shape.text(),
                      low <= high ? fmt::format("{:.4g} to {:.4g}", low, high) : "nothing finite",
                      bad > 0 ? fmt::format(", {} not finite", bad) : "");
@@ -86,9 +87,12 @@ void FiniteOps::run_watched(const Args& args) {
 template <class Args>
 void FiniteOps::watch_one(const Args& args) {
   std::string inputs;  // as they are before: an output may take the memory of one
+  bool finite = true;
   args.visit(EachTensor{[&](const char* name, const Tensor& tensor, bool is_output) {
-    if (!is_output && is_floating(tensor.dtype)) inputs += range_text(name, tensor);
+    if (!is_output && is_floating(tensor.dtype)) inputs += range_text(name, tensor, finite);
   }});
+  if (!finite)
+    inputs += "\n  no operation made what was not finite before: did a layer's own loops?";
   inner_->run(args);
   for_each_of(args, [&](const auto& one) {
     one.visit(EachTensor{[&](const char* name, const Tensor& tensor, bool is_output) {

@@ -29,7 +29,7 @@ class FiniteOps final : public ForwardingOps {
   void watch_one(const Args& args);
   // The first `count` elements.
   std::vector<double> values(const Tensor& tensor, std::int64_t count);
-  std::string range_text(const char* name, const Tensor& tensor);
+  std::string range_text(const char* name, const Tensor& tensor, bool& finite);
   void check(const char* op, const char* name, const Tensor& tensor, std::int64_t count,
              const std::string& inputs);
 

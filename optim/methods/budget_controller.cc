@@ -310,8 +310,8 @@ std::string BudgetController::update(const std::vector<MeasuredBatch>& probe) {
     return fmt::format("{} of {} weight ratios stay: their V_s is zero", unknown, spread_.size());
   if (model_.forward_ratio > 0 && last_.expected_forward > budget)
     return fmt::format(
-        "backwards keep all: the share that is kept before the forward spends {:.2g} of a budget "
-        "of {:.2g} V_s; a larger method.forward_ratio spends less",
+        "backwards keep all: dropping items before the forward adds {:.2g} V_s, more than the "
+        "budget of {:.2g} V_s; a larger method.forward_ratio adds less",
         last_.expected_forward, budget);
   const double kappa = this->kappa();
   if (probes_ % kVerifiedEvery != 0 || verifications_ < kVerificationsToComplain ||

@@ -126,6 +126,10 @@ struct SelectiveKind final : MethodKind, SelectiveOptions {
             one_of({"history", "rank"}));
     v.field("history", history, "Number of losses that \"history\" looks at.", at_least(1));
   }
+  std::vector<std::string> idle_settings() const override {
+    if (selection == "history" || history == SelectiveOptions().history) return {};
+    return {fmt::format("method.history has no effect: method.selection is \"{}\"", selection)};
+  }
   void prepare(Model& model) const override { BackwardSelection::add_gate(model); }
   std::unique_ptr<Method> make(const Training& training) const override {
     return std::make_unique<SelectiveBackprop>(training, *this);

@@ -65,24 +65,27 @@ void VcasKind::validate(ConfigErrors& errors) const {
 }
 
 std::vector<std::string> VcasKind::idle_settings() const {
-  const VcasKind plain;
+  const nlohmann::json own = to_json(*this), plain = to_json(VcasKind());
   std::vector<std::string> idle;
-  const auto add = [&](const char* name, bool differs, const std::string& why) {
-    if (differs) idle.push_back(fmt::format("method.{} has no effect: {}", name, why));
+  const auto add = [&](std::initializer_list<const char*> names, const std::string& why) {
+    for (const char* name : names)
+      if (own.at(name) != plain.at(name))
+        idle.push_back(fmt::format("method.{} has no effect: {}", name, why));
   };
   const std::string decides = fmt::format("method.controller is \"{}\"", controller);
-  if (follows_paper()) {
-    add("budget", budget != plain.budget, decides);
-    add("cost", cost != plain.cost, decides);
-  } else {
-    add("s_step", s_step != plain.s_step, decides);
-    add("weight_multiplier", weight_multiplier != plain.weight_multiplier, decides);
-    add("ratio_smoothing", ratio_smoothing != plain.ratio_smoothing, decides);
-  }
-  if (forward) return idle;
-  add("tau_f", tau_f != plain.tau_f, "method.forward is false");
-  add("forward_ratio", forward_ratio != plain.forward_ratio, "method.forward is false");
-  add("forward_floor", forward_floor != plain.forward_floor, "method.forward is false");
+  if (pinned())
+    add({"tau_act", "tau_w", "budget", "cost", "auto_exact", "s_step", "weight_multiplier",
+         "weight_ratio_min", "repeats", "update_every", "ratio_smoothing", "probe",
+         "probe_fraction"},
+        fmt::format("method.{} is given", act_ratio.empty() ? "weight_ratio" : "act_ratio"));
+  else if (follows_paper())
+    add({"budget", "cost"}, decides);
+  else
+    add({"s_step", "weight_multiplier", "ratio_smoothing"}, decides);
+  const std::string sampled = fmt::format("method.sample is \"{}\"", sample);
+  if (!pinned() && !samples_items()) add({"tau_act"}, sampled);
+  if (!pinned() && !samples_rows()) add({"tau_w", "weight_ratio_min"}, sampled);
+  if (!forward) add({"tau_f", "forward_ratio", "forward_floor"}, "method.forward is false");
   return idle;
 }
 

@@ -36,7 +36,12 @@ TEST_CASE("the first number that is not finite has place, operation and inputs",
   ops.enter("block.0");
   CHECK(fault_of(ops, gelu) ==
         "block.0: gelu_forward makes y[0, 0] inf, and 3 of 6 elements are not finite\n"
-        "  x [2, 3]: 2 to 2, 3 not finite");
+        "  x [2, 3]: 2 to 2, 3 not finite\n"
+        "  no operation made what was not finite before: did a layer's own loops?");
+  ops.run(Fill{x, 3e38});
+  if (dtype != DType::kF64)
+    CHECK_THAT(fault_of(ops, Add{.y = y, .a = x, .b = x}),
+               ContainsSubstring("add makes y[0, 0] inf") && !ContainsSubstring("loops"));
   ops.run(Fill{x, 2});
   CHECK(fault_of(ops, gelu) == "");
 }

@@ -258,7 +258,7 @@ TEST_CASE("a value has one gate", "[graph]") {
   CHECK(fault_of([&] { small.graph.gate(small.out); }) == "two gates at out");
   Small last;
   last.graph.gate(last.loss);
-  CHECK_THROWS_WITH(last.finish(), "sampling gate at loss: no gradient flows there");
+  CHECK(fault_of([&] { last.finish(); }) == "sampling gate at loss: no gradient flows there");
 }
 
 TEST_CASE("a graph has room for an item and a rank, and not for less than nothing", "[graph]") {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 using namespace vcas;
 
@@ -172,8 +173,9 @@ TEST_CASE("a gate that is no cut edge is refused before anything runs", "[graph]
   const int sum = stack.add("sum", make_layer("add"), {gelu, linear});
   stack.add("loss", make_layer("softmax_cross_entropy"), {sum, 3});
   stack.plan.gate_nodes = {gelu};
-  CHECK_THROWS_WITH(plan_graph(stack.plan, {.max_items = kItems}),
-                    ContainsSubstring("sampling gate at gelu0: not a cut edge: sum reads linear0"));
+  check_error([&] { plan_graph(stack.plan, {.max_items = kItems}); }, ExitCode::kBadConfig,
+              "sampling gate at gelu0: not a cut edge: sum reads linear0",
+              "every path from the parameters below to the loss must cross the gate");
 }
 
 TEST_CASE("a plan refuses sizes that no memory has, and names the value", "[graph]") {

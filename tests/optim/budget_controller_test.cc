@@ -519,7 +519,7 @@ TEST_CASE("the water level stays finite where no ratios meet the budget, or all 
   MeasuredBatch batch = batch_of();
   if (none_meet) batch.forward_score = batch.forward_norm = batch.item_score[0];
   for (int probe = 0; probe < 12; ++probe)
-    CHECK(controller.update({batch}).ends_with("a larger method.forward_ratio spends less") ==
+    CHECK(controller.update({batch}).ends_with("a larger method.forward_ratio adds less") ==
           none_meet);
   const double lambda = controller.to_json().at("lambda");
   CHECK(lambda > 0);

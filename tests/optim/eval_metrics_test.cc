@@ -113,8 +113,19 @@ TEST_CASE("mixed-up classes are noticed, poor predictions are not", "[metrics]")
   for (std::int32_t i = 0; i < 300; ++i) noise.push_back((i * i / 7 + i / 5) % 3);
   CHECK_FALSE(mixed_up_classes(noise, labels, 3));
   // As good as chance, and better than chance in another order, but not by half of what is left.
-  CHECK_FALSE(mixed_up_classes(Ids{0, 2, 1}, Ids{0, 1, 2}, 3));
-  CHECK_FALSE(mixed_up_classes(Ids{1, 1, 1, 0, 0}, Ids(5, 0), 2));
+  const auto often = [](const Ids& few) {
+    Ids many;
+    for (int i = 0; i < 40; ++i) many.insert(many.end(), few.begin(), few.end());
+    return many;
+  };
+  CHECK_FALSE(mixed_up_classes(often({0, 2, 1}), often({0, 1, 2}), 3));
+  CHECK_FALSE(mixed_up_classes(often({1, 1, 1, 0, 0}), Ids(200, 0), 2));
+  // Nor is one class for all, where another is the commonest.
+  CHECK_FALSE(mixed_up_classes(Ids(160, 1), often({0, 0, 0, 1}), 2));
   // Classes that do not occur keep their order.
-  CHECK(mixed_up_classes(Ids{1, 0}, Ids{0, 1}, 8) == Ids{1, 0, 2, 3, 4, 5, 6, 7});
+  CHECK(mixed_up_classes(often({1, 0}), often({0, 1}), 8) == Ids{1, 0, 2, 3, 4, 5, 6, 7});
+  // Few items are right in some order by chance.
+  CHECK_FALSE(mixed_up_classes(Ids{1}, Ids{0}, 2));
+  CHECK_FALSE(mixed_up_classes(Ids{1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1},
+                               Ids{0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0}, 2));
 }
