@@ -152,7 +152,8 @@ std::unique_ptr<Dataset> load_idx(const IdxOptions& options) {
     if (label >= content.class_names.size())
       throw Error(ExitCode::kBadData,
                   fmt::format("{}: item {} has label {}, expected 0 to {}", labels.name,
-                              content.labels.size(), label, content.class_names.size() - 1));
+                              content.labels.size(), label, content.class_names.size() - 1),
+                  "classes.txt beside it has a line for each label, where it is there");
     content.labels.push_back(label);
   }
   auto dataset = std::make_unique<ImageDataset>(std::move(content));

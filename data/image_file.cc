@@ -25,7 +25,7 @@ using Bytes = std::span<const unsigned char>;
 
 constexpr const char* kBadFileHint =
     "replace the file, or take it out of the folder; data.skip_bad_rows=true leaves it out, and "
-    "--validate finds all of its kind";
+    "vcas-train --validate finds all of its kind";
 
 [[noreturn]] void fail_damaged(const std::string& name, const std::string& why) {
   throw Error(ExitCode::kBadData, fmt::format("{}: {}", name, why), kBadFileHint);

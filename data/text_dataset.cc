@@ -114,12 +114,14 @@ class LabelReader {
 };
 
 float read_target(const std::string& label, const TextRows& rows) {
-  const auto target = parse_number<float>(label);
-  if (!target || !std::isfinite(*target))
+  constexpr double kMost = 1e18;  // its square is a finite f32
+  const auto target = parse_number<double>(label);
+  if (!target || !(std::abs(*target) <= kMost))
     throw Error(ExitCode::kBadData,
-                fmt::format("{}: the target \"{}\" is not a finite number", rows.place(), label),
+                fmt::format("{}: the target \"{}\" is not a number from {} to {}", rows.place(),
+                            label, -kMost, kMost),
                 kBadLabelHint);
-  return *target;
+  return static_cast<float>(*target);
 }
 
 // Tokens of each text that fit into `room` together, longest first, as the `tokenizers` library

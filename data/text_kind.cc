@@ -111,7 +111,8 @@ void FileSettings::check(const DataOptions& data, const char* example, ConfigErr
                                          "tenth of data.text.train_file"));
   if (held_out && !test_file.empty())
     errors.add({"validation_share", "text.test_file"},
-               "is for data without an evaluation set, and data.text.test_file names one");
+               "is for data without an evaluation set, and data.text.test_file names one: set that "
+               "to \"\" to hold items out");
   if (!data.folder.empty())
     errors.add({"folder", "type"},
                fmt::format("is not read by data.type \"{}\": data.text.train_file and "

@@ -146,6 +146,7 @@ std::vector<std::string> train_vocabulary(const std::function<bool(std::string&)
   std::map<std::vector<std::int32_t>, std::int64_t> counts;
   std::string line;
   std::vector<std::int32_t> ids, word;
+  bool any_unknown = false;
   const auto end_word = [&] {
     if (!word.empty()) ++counts[word];
     word.clear();
@@ -155,10 +156,20 @@ std::vector<std::string> train_vocabulary(const std::function<bool(std::string&)
     splitter.encode(line, ids);
     for (const std::int32_t id : ids) {
       if (!splitter.continues_word(id)) end_word();
-      if (id != splitter.unk()) word.push_back(id);
+      if (id == splitter.unk())
+        any_unknown = true;
+      else
+        word.push_back(id);
     }
     end_word();
   }
+  if (counts.empty() && any_unknown)
+    throw Error(
+        ExitCode::kBadData,
+        fmt::format("no word of the text can be learnt: all are longer than {} characters, or "
+                    "have signs beyond U+FFFF",
+                    splitter.max_word_length()),
+        "a script without blanks needs --kind bpe");
   if (counts.empty()) fail_without_text();
 
   std::vector<std::string> tokens(std::begin(kSpecialTokens), std::end(kSpecialTokens));

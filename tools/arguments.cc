@@ -83,9 +83,12 @@ struct TrainArguments final : ConfigArguments {
       fail_usage("--trace without --profile-steps", "such as --profile-steps 20:22");
     check_modes();
     if (!validate && !dry_run && !has("--print-config")) check_launcher(*ranks);
-    if (largest(*ranks, request.resume) > request.resume)
-      throw Error(ExitCode::kBadConfig, "another rank has --resume, and this one has not",
-                  "give all ranks the same arguments");
+    for (const auto& [option, mine] :
+         {std::pair{"--resume", request.resume}, {"--resume-mode=fork", request.fork}})
+      if (largest(*ranks, mine) > mine)
+        throw Error(ExitCode::kBadConfig,
+                    fmt::format("another rank has {}, and this one has not", option),
+                    "give all ranks the same arguments");
     const bool own_config = resume.empty() || !config.empty() || compares();
     if (own_config) {
       request.loaded = load();
@@ -140,6 +143,9 @@ struct TrainArguments final : ConfigArguments {
       fail_usage("--json without --compare", "it prints a comparison; metrics.jsonl has the run");
     if (compares() && (forks() || (has("--resume") && validate)))
       fail_usage("--compare goes on by --resume alone");
+    for (const char* option : {"--resume", "--timing", "--validate"})
+      if (dry_run && has(option))
+        fail_usage(fmt::format("--dry-run tries a new run, without {}", option));
     if (ranks->size() > 1 &&
         (compares() || validate || dry_run || has("--print-config") || has("--profile-steps")))
       fail_usage("comparisons, checks, profiles and --print-config run in one process",
@@ -172,7 +178,7 @@ struct TrainArguments final : ConfigArguments {
     if (validate) {
       std::fputs(printable(validate_run(request)).c_str(), stdout);
     } else if (dry_run) {
-      vcas::dry_run(request.loaded);
+      vcas::dry_run(request);
       std::fputs("ok  trained, evaluated, saved and resumed\n", stdout);
     } else if (compares()) {
       CompareRequest twins = compare_with_exact(request.loaded);

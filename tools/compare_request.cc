@@ -47,7 +47,7 @@ std::string name_fault(const std::string& name) {
   static const std::regex kName("[A-Za-z0-9][A-Za-z0-9_.+-]*");
   static const std::regex kOfRuns("(best|last|lock|replaced)(\\..*)?|checkpoint-.*|compare\\..*");
   if (!std::regex_match(name, kName))
-    return "a name has letters, digits and _ . + - only, for it names a folder";
+    return "a name has ASCII letters, digits and _ . + - only, for it names a folder";
   if (std::regex_match(name, kOfRuns))
     return fmt::format("\"{}\" is the name of a file of runs", name);
   return {};

@@ -103,8 +103,8 @@ struct Spread {
 };
 
 Spread spread_of(const std::vector<double>& values) {
-  Spread spread{.count = static_cast<double>(values.size())};
-  for (const double value : values) spread.mean += value / spread.count;
+  Spread spread;
+  for (const double value : values) spread.mean += (value - spread.mean) / ++spread.count;
   if (values.size() < 2) return spread;
   double squares = 0;
   for (const double value : values) squares += (value - spread.mean) * (value - spread.mean);

@@ -286,14 +286,15 @@ std::string plan_text(const Json& plan) {
   const Json &flops = plan["flops"], &checkpoints = plan["checkpoints"];
   std::string text = fmt::format(
       "model        {}, {} tensors, {} parameters\n"
-      "data         {} train, {} test, {} classes\n"
+      "data         {} train, {} test, {}\n"
       "steps        {}: {:.4g} epochs of {}, batch {} in parts of {}\n"
       "FLOPs        {:.4g} GFLOP an exact step of the first batch: {:.4g} forward, {:.4g} "
       "backward\n"
       "checkpoints  {} each, at most {} on disk and one being written: {} ({} free)\n"
       "device       {}, {}, {} threads\n",
       plan["model"].get<std::string>(), count(plan["tensors"]), count(plan["parameters"]),
-      count(plan["train_items"]), count(plan["test_items"]), count(plan["classes"]),
+      count(plan["train_items"]), count(plan["test_items"]),
+      plan["classes"] == 0 ? "no classes" : count(plan["classes"]) + " classes",
       count(plan["steps"]), plan["epochs"].get<double>(), count(plan["steps_per_epoch"]),
       count(plan["batch_size"]), count(plan["micro_batch"]), flops["step"].get<double>() / 1e9,
       flops["forward"].get<double>() / 1e9, flops["backward"].get<double>() / 1e9,

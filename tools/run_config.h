@@ -58,7 +58,7 @@ struct TrainOptions {
     v.field("batch_size", batch_size, "Items of an optimizer step.", between(1, 1 << 30));
     v.field("micro_batch", micro_batch,
             "Items computed at once, for less memory; 0: the whole batch. Exact gradients are the "
-            "same, unless there are BatchNorms; sampling then draws from each part.",
+            "same, unless there are BatchNorms or dropout; sampling then draws from each part.",
             between(0, 1 << 30));
     v.field("eval_batch", eval_batch, "Items of an evaluation at once; 0: as in training.",
             between(0, 1 << 30));

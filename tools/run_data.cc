@@ -36,6 +36,8 @@ std::string export_obstacle(const RunConfig& config, const Tokenizer* tokenizer,
   const HfFormat* format = config.model.kind->hugging_face();
   if (format && format->names_padding() && !tokenizer->has("[PAD]"))
     return tokenizer->name() + " has no token [PAD]";
+  if (config.model.kind->head() == "lm" && tokenizer->find_separator() < 0)
+    return tokenizer->name() + " has no token to stand between documents";
   return hf_obstacle(config.model, {});
 }
 
@@ -156,7 +158,9 @@ RunData::RunData(const RunConfig& config, bool check_images, const fs::path& che
   check_labels(*test);
   look_at_classes(config);
   if (const std::vector<std::string> given = config.data.kind->given_classes();
-      !given.empty() && given != train->class_names())
+      !given.empty() && train->classes() == 0)
+    warnings.push_back("data.text.labels has no effect: the model learns no classes");
+  else if (!given.empty() && given != train->class_names())
     warnings.push_back(
         fmt::format("data.text.labels has another order than the model, whose "
                     "classes stay {}",

@@ -169,7 +169,7 @@ double count_padded_step(const RunConfig& config, const RunData& data, const Bat
       make_model(ops, compute_dtype(precision_of(config)), config, data.facts(),
                  data.tokenizer.get(), data.limits, config.micro_batch());
   const StepFlops flops =
-      count_exact_step(*model, ops, config, padded_to(data.limits.tokens, batch));
+      count_exact_step(*model, ops, config, padded_to(data.train->item_shape()[0], batch));
   return flops.forward + flops.backward;
 }
 
@@ -229,7 +229,17 @@ void Session::prepare() {
   Loader loader(*data_.train, loader_options());
   const Batch& batch = loader.next();
   if (data_.limits.tokens > 0) padded_step_flops_ = count_padded_step(config_, data_, batch);
-  exact_step_flops_ = count_exact_step(*model_, *ops_, config_, batch);
+  // Ranks may have texts of different lengths.
+  const StepFlops own = count_exact_step(*model_, *ops_, config_, batch);
+  const double mine[] = {own.forward, own.backward, padded_step_flops_};
+  const std::vector<double> all = ranks_->gather_all(mine);
+  const auto mean = [&](std::size_t of) {
+    double sum = 0;
+    for (std::size_t at = of; at < all.size(); at += std::size(mine)) sum += all[at];
+    return sum / ranks_->size();
+  };
+  exact_step_flops_ = {mean(0), mean(1)};
+  padded_step_flops_ = mean(2);
 }
 
 StepFlops Session::exact_step_flops() {

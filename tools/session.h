@@ -110,7 +110,7 @@ class Session {
   // FLOPs of an exact step, counted on the first batch.
   StepFlops exact_step_flops();
   // FLOPs of forward and backward of an exact step with padded texts, as most programs have them.
-  // All are then as long as the longest item of the data.
+  // All are then as long as the longest item of the training data.
   // 0: there are no texts, or prepare() comes later.
   double padded_step_flops() const { return padded_step_flops_; }
   // FLOPs of a phase since the beginning of the run, on this rank.

@@ -6,6 +6,7 @@
 #include "core/hardware.h"
 #include "core/progress.h"
 #include "core/signals.h"
+#include "kernels/dry_ops.h"
 #include "optim/checkpoint.h"
 #include "tools/launch.h"
 #include "tools/report_text.h"
@@ -14,9 +15,27 @@
 namespace vcas {
 namespace fs = std::filesystem;
 
+namespace {
+
+// Mistakes in settings, folders and the model are told before images are decoded for minutes.
+void look_without_decoding(const TrainRequest& request) {
+  RunConfig config = request.loaded.config;
+  if (!config.data.kind->facts().has_class_folders) return;
+  config.data.skip_bad_rows = false;
+  const RunData data(config, /*check_images=*/false, request.from.checkpoint);
+  DryOps ops;
+  make_model(ops, compute_dtype(precision_of(config)), config, data.facts(), nullptr, data.limits,
+             config.micro_batch());
+  const Loader loader(*data.train, train_loader_options(config));
+}
+
+}  // namespace
+
 void train(const TrainRequest& request) {
   check_request(request);
   const SignalHandlers signals;
+  if (request.loaded.config.data.skip_bad_rows && request.ranks->size() == 1)
+    look_without_decoding(request);
   const std::unique_ptr<RunData> data =
       read_data(request.loaded.config, *request.ranks, request.from.checkpoint);
   check_same_start(request, *data);
@@ -30,7 +49,9 @@ void train(const TrainRequest& request) {
   if (request.timing && request.ranks->is_first()) run.print_timing();
 }
 
-void dry_run(const LoadedConfig& loaded) {
+void dry_run(const TrainRequest& request) {
+  check_request(request);
+  const LoadedConfig& loaded = request.loaded;
   const RunData data(loaded.config);
   Session session(loaded.config, data);
   Trainer& trainer = session.trainer();
@@ -61,6 +82,7 @@ void dry_run(const LoadedConfig& loaded) {
 
 std::string validate_run(const TrainRequest& request) {
   check_request(request);
+  look_without_decoding(request);
   const LoadedConfig& loaded = request.loaded;
   const RunData data(loaded.config, /*check_images=*/true, request.from.checkpoint);
   const std::vector<std::string> warnings = run_warnings(request, data);

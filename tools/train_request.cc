@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "data/image_kind.h"
 #include "kernels/decorators/trace_ops.h"
 #include "optim/checkpoint.h"
 #include "tools/held_out.h"
@@ -145,16 +146,28 @@ std::vector<std::string> idle_settings(const TrainRequest& request) {
   const RunConfig& config = request.loaded.config;
   std::vector<std::string> idle = config.method->idle_settings();
   const TrainOptions& train = config.train;
-  // Steps that come later are meant to overrule epochs. Checkpoints have both.
+  // Steps that come later are meant to overrule epochs.
   const ConfigOrigin &epochs = request.loaded.origins.at("train.epochs"),
                      &steps = request.loaded.origins.at("train.steps");
   const bool together = !request.resume && (epochs.source == steps.source ||
                                             (epochs.label == "--set" && steps.label == "--set"));
-  if (epochs.given() && steps.given() && train.steps.amount() > 0 &&
-      (together || epochs.source > steps.source))
+  if (train.epochs.text() != TrainOptions().epochs.text() && steps.given() &&
+      train.steps.amount() > 0 && (together || epochs.source > steps.source))
     idle.push_back("train.epochs has no effect: train.steps is given");
   if (train.label_smoothing > 0 && config.model.kind->head() == "regression")
     idle.push_back("train.label_smoothing has no effect: model.head is \"regression\"");
+  if (config.model.new_classifier && config.model.pretrained.empty())
+    idle.push_back("model.new_classifier has no effect: model.pretrained is empty");
+  if (const ImageSettings* images = config.data.kind->images()) {
+    const bool cuts = !images->crop_scale.empty();
+    const bool resizes = images->size > 0 || !config.model.pretrained.empty();
+    if (!cuts && images->crop_ratio != ImageSettings().crop_ratio)
+      idle.push_back("data.image.crop_ratio has no effect: data.image.crop_scale is empty");
+    if (!resizes && images->fit != ImageSettings().fit)
+      idle.push_back("data.image.fit has no effect: data.image.size is 0");
+    if (!resizes && !cuts && images->interpolation != ImageSettings().interpolation)
+      idle.push_back("data.image.interpolation has no effect: data.image.size is 0");
+  }
   if (config.optimizer.clip != OptimizerOptions().clip && config.optimizer.max_gradient_norm == 0)
     idle.push_back("optimizer.clip has no effect: optimizer.max_gradient_norm is 0");
   return idle;

@@ -36,8 +36,8 @@ struct Files {
                      .class_names = {"no", "yes"},
                      .transform = {.mean = {0.2f}, .std = {0.5f}}});
   }
-  void check_bad(const std::string& text) const {
-    check_error([&] { load(); }, ExitCode::kBadData, text);
+  void check_bad(const std::string& text, const std::string& hint = "") const {
+    check_error([&] { load(); }, ExitCode::kBadData, text, hint);
   }
 };
 
@@ -66,7 +66,7 @@ TEST_CASE("idx files without names or statistics get neutral ones", "[idx]") {
   files.labels(idx_file(0x801, {3}, {1, 0, 255}));
   CHECK(load()->class_names() == numbered_classes(256));
   files.folder.write_text("classes.txt", "no\r\nyes\n\nmaybe\n");
-  files.check_bad("train-labels-idx1-ubyte: item 2 has label 255, expected 0 to 1");
+  files.check_bad("train-labels-idx1-ubyte: item 2 has label 255, expected 0 to 1", "classes.txt");
   files.labels(idx_file(0x801, {3}, {1, 0, 2}));
   CHECK(load()->class_names() == std::vector<std::string>{"no", "yes", "maybe"});
   files.folder.write_text("classes.txt", "no\nyes\n\nno\n");

@@ -1,5 +1,7 @@
 #include "data/text_dataset.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <fstream>
 
@@ -179,8 +181,10 @@ TEST_CASE("a test split has no labels, a regression has targets", "[text]") {
   CHECK(batch.targets == std::vector<float>{-0.1f});
   CHECK(regression->label(1) == -1);
   f.check_bad("a\tscore\nb\t2.5x\n", options,
-              "x.tsv:2: the target \"2.5x\" is not a finite number");
-  f.check_bad("a\tscore\nb\tnan\n", options, "is not a finite number");
+              "x.tsv:2: the target \"2.5x\" is not a number from -1e+18 to 1e+18");
+  for (const char* target : {"nan", "-inf", "1e20", "1e39"})
+    f.check_bad(fmt::format("a\tscore\nb\t{}\n", target), options,
+                fmt::format("the target \"{}\" is not a number from", target));
 }
 
 TEST_CASE("bad tables of texts", "[text]") {

@@ -58,6 +58,11 @@ TEST_CASE("texts without a vocabulary", "[vocabulary]") {
         train({"", "  "}, {});
       },
       ExitCode::kBadData, "there is no text to learn a vocabulary from");
+  for (const std::string& word : {std::string(101, 'a'), std::string("\U0001D49C")})
+    check_error([&] { train({word}, {.size = 50}); }, ExitCode::kBadData,
+                "no word of the text can be learnt: all are longer than 100 characters, or have "
+                "signs beyond U+FFFF",
+                "--kind bpe");
   const Error error = error_of([] { train({"abc"}, {.size = 7}); });
   CHECK(error.code() == ExitCode::kBadConfig);
   CHECK(std::string(error.what()) ==

@@ -194,3 +194,17 @@ TEST_CASE("an exact configuration has nothing to be compared with, but its varia
                           "--variant", "slow: schedule.learning_rate=0.001"})
             .code == 0);
 }
+
+TEST_CASE("numbers that are the same for all seeds have no spread") {
+  const TinyRun tiny;
+  const Outcome outcome = run(tiny.path(), {"compare", "tiny.json", "--folder", "out", "--seeds",
+                                            "0,1,2,3,4,5,6", "train.steps=1"});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const auto all = nlohmann::json::parse(content(tiny.path() / "out/compare.json"));
+  for (const nlohmann::json& variant : all["summary"]) {
+    CHECK(variant["values"]["steps"] ==
+          nlohmann::json({{"mean", 1.0}, {"spread", 0.0}, {"seeds", 7.0}}));
+    CHECK(variant["values"]["forward_share"]["mean"] == 1.0);
+  }
+}

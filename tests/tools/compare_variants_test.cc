@@ -498,8 +498,8 @@ TEST_CASE("compare: bad variants and seeds have errors of their own") {
   const std::string exact = "--variant=exact";
   const std::vector<Case> cases = {
       {{"--variant", ": seed=1"}, 2, "error: --variant \": seed=1\": the name is empty\n"},
-      {{"--variant", "a/b: seed=1"}, 2, "\": a name has letters, digits and _ . + - only"},
-      {{"--variant", "a b: seed=1"}, 2, "\": a name has letters, digits and _ . + - only"},
+      {{"--variant", "a/b: seed=1"}, 2, "\": a name has ASCII letters, digits and _ . + - only"},
+      {{"--variant", "a b: seed=1"}, 2, "\": a name has ASCII letters, digits and _ . + - only"},
       {{"--variant", "best: seed=1"}, 2, "\": \"best\" is the name of a file of runs\n"},
       {{"--variant", "paper"}, 2, "error: --variant \"paper\": the settings are missing\n  hint: "},
       {{exact, exact}, 2, "error: --variant \"exact\": another variant is called \"exact\"\n"},
@@ -546,8 +546,8 @@ TEST_CASE("compare: bad variants and seeds have errors of their own") {
        2,
        "error: best.json: \"best\" is the name of a file of runs\n  hint: a comparison names runs "
        "by their files: give the file another name\n"},
-      {{"a|b.json"}, 2, "error: a|b.json: a name has letters, digits and _ . + - only"},
-      {{"c\nd.json"}, 2, "error: c\nd.json: a name has letters, digits and _ . + - only"},
+      {{"a|b.json"}, 2, "error: a|b.json: a name has ASCII letters, digits and _ . + - only"},
+      {{"c\nd.json"}, 2, "error: c\nd.json: a name has ASCII letters, digits and _ . + - only"},
       {{"other.json", exact}, 2, "error: --variant is for one configuration\n"},
   };
   for (const Case& test : cases) {

@@ -292,6 +292,12 @@ TEST_CASE("a folder of JPEG files trains, and its classes are written down", "[i
   const Outcome checked = train({"--validate", "run.folder=new"});
   CHECK(checked.code == 65);
   CHECK(contains(checked.err, "error: 1 of 17 images are bad\n  images/train/red/9.jpg: "));
+  // Other mistakes are told before images are decoded.
+  for (const char* mode : {"--validate", "data.skip_bad_rows=true"}) {
+    const Outcome early = train({mode, "run.folder=new", "train.batch_size=18"});
+    CHECK(early.code == 78);
+    CHECK_FALSE(contains(early.err, "9.jpg"));
+  }
   const Outcome skipped = train({"run.folder=skipped", "data.skip_bad_rows=true"});
   CHECK(skipped.code == 0);
   CHECK(contains(skipped.err, "train 16 · test 16"));

@@ -1,4 +1,6 @@
 // `vcas report`: pages and files from metrics, and what it says of incomplete ones.
+#include <fmt/format.h>
+
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -339,6 +341,7 @@ TEST_CASE("report: what is missing is left out, and said") {
   fails({"none"}, 66,
         "error: none: not the folder of a run, which has metrics.jsonl\n  hint: name");
   fails({"good", "typo"}, 66, "error: typo: there is no such folder\n  hint: name the folder of");
+  fails({"good/metrics.jsonl"}, 66, "error: good/metrics.jsonl: is no folder\n");
   fails({}, 2, "runs is required");
   const std::string too_long(254, 'x');  // with ".tmp"
   for (const char* option : {"--to", "--csv"})
@@ -352,6 +355,38 @@ TEST_CASE("report: what is missing is left out, and said") {
   std::vector<std::string> many;
   for (int i = 0; i < 9; ++i) many.push_back("many/" + std::to_string(i));
   fails(many, 2, "error: a report shows 8 runs at most, in as many colours; got 9\n  hint: make");
+}
+
+TEST_CASE("report: of more seeds than a page shows, the first of each variant is on it") {
+  const Runs runs;
+  nlohmann::json comparison = {{"runs", nlohmann::json::array()}};
+  for (const char* variant : {"a", "b"})
+    for (int seed = 0; seed < 5; ++seed) {
+      const std::string name = fmt::format("{}/seed{}", variant, seed);
+      runs.add("c/" + name, RunText().text());
+      comparison["runs"].push_back({{"name", name}});
+    }
+  write_text(runs.path() / "c/compare.json", comparison.dump());
+  const Outcome outcome = runs.report({"c", "--csv", "c.csv"});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(contains(outcome.err, "left out: b/seed4: the page has room for 8 runs\n"));
+  CHECK(count(outcome.err, "left out: ") == 8);
+  const std::string csv = content(runs.path() / "c.csv");
+  CHECK(contains(csv, "a/seed0"));
+  CHECK(contains(csv, "b/seed4"));
+}
+
+TEST_CASE("report: settings are those of the last start") {
+  const Runs runs;
+  RunText before, after;
+  before.start["config"]["train"]["log_every"] = 1;
+  after.start["config"]["train"]["log_every"] = 100;
+  runs.add("run", before.text() + after.text());
+  runs.add("other", before.text());
+  REQUIRE(runs.report({"run", "other"}).code == 0);
+  const std::string page = content(runs.path() / "run/report.html");
+  CHECK(contains(page, "train.log_every"));
 }
 
 TEST_CASE("report: metrics of any content make no markup") {

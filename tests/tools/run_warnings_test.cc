@@ -108,6 +108,31 @@ TEST_CASE("settings that nothing reads are worth a warning") {
         "warning: method.tau_f" + forward + "warning: method.forward_ratio" + forward +
             "warning: method.forward_floor" + forward);
   CHECK(warnings({"method.forward=true", "method.forward_ratio=0.5"}).empty());
+  const std::string given = " has no effect: method.act_ratio is given\n";
+  CHECK(warnings({"method.act_ratio=[0.5]", "method.tau_act=0.5", "method.update_every=3",
+                  "method.s_step=0.01", "method.weight_multiplier=0.95", "method.cost=time"}) ==
+        "warning: method.tau_act" + given + "warning: method.cost" + given +
+            "warning: method.update_every" + given);
+  CHECK(warnings({"method.sample=items", "method.tau_w=0.2"}) ==
+        "warning: method.tau_w has no effect: method.sample is \"items\"\n");
+  CHECK(warnings({"method.sample=rows", "method.tau_act=0.2"}) ==
+        "warning: method.tau_act has no effect: method.sample is \"rows\"\n");
+  const std::vector<std::string> ranked = {"method.type=selective_backprop",
+                                           "method.selection=rank"};
+  CHECK(warnings(ranked).empty());
+  CHECK(warnings({ranked[0], ranked[1], "method.history=5"}) ==
+        "warning: method.history has no effect: method.selection is \"rank\"\n");
+  CHECK(warnings({"model.new_classifier=true"}) ==
+        "warning: model.new_classifier has no effect: model.pretrained is empty\n");
+  const std::string image = "data.synthetic.shape=[1,8,8]";
+  CHECK(warnings({image, "data.image.crop_ratio=[1,2]", "data.image.fit=squeeze",
+                  "data.image.interpolation=bilinear"}) ==
+        "warning: data.image.crop_ratio has no effect: data.image.crop_scale is empty\n"
+        "warning: data.image.fit has no effect: data.image.size is 0\n"
+        "warning: data.image.interpolation has no effect: data.image.size is 0\n");
+  CHECK(warnings({image, "data.image.crop_scale=[0.5,1]", "data.image.crop_ratio=[1,2]",
+                  "data.image.interpolation=bilinear"})
+            .empty());
   CHECK(warnings({"optimizer.clip=predicted"}) ==
         "warning: optimizer.clip has no effect: optimizer.max_gradient_norm is 0\n");
   const std::string steps = "warning: train.epochs has no effect: train.steps is given\n";

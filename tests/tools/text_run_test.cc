@@ -38,7 +38,8 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
   CHECK(contains(warned.err,
                  "warning: the classes seem to be in another order than the model's: it mostly "
                  "predicts \"bad\" where \"good\" is right, \"good\" where \"bad\" is right"));
-  const Outcome trained_so = tiny.train({"run.folder=so", "data.text.test_file=mixed_up.tsv"});
+  const Outcome trained_so =
+      tiny.train({"run.folder=so", "train.steps=200", "data.text.test_file=mixed_up.tsv"});
   const std::vector<std::string> notes = noted_warnings(tiny.path() / "so/metrics.jsonl");
   REQUIRE(notes.size() >= 1);
   CHECK(warned.err == "warning: " + notes.back() + "\n");

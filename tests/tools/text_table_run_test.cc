@@ -100,6 +100,25 @@ TEST_CASE("rows that are left out are counted wherever data are read", "[text]")
         "latin1 -t utf-8 converts it; data.skip_bad_rows=true leaves bad lines out\n");
 }
 
+TEST_CASE("exact training pads texts to the longest of its own", "[text]") {
+  const TinyText tiny;
+  const std::string head = "sentence\tlabel\n";
+  std::string table = head;
+  for (int i = 0; i < 8; ++i) table += "a b\tbad\n";
+  write_text(tiny.path() / "train.tsv", table);
+  const auto padded = [&](const std::string& longest) {
+    write_text(tiny.path() / "test.tsv", head + "a\tbad\n" + longest + "\tgood\n");
+    const Outcome trained = tiny.train({"train.steps=1", "run.folder=out", "--overwrite"});
+    REQUIRE(trained.code == 0);
+    const std::string metrics = content(tiny.path() / "out/metrics.jsonl");
+    return nlohmann::json::parse(metrics.substr(0, metrics.find('\n')))["padded_step_flops"]
+        .get<double>();
+  };
+  const double flops = padded("b");
+  CHECK(flops > 0);
+  CHECK(padded("b b b b b b b b b b") == flops);
+}
+
 TEST_CASE("a class for almost every row is doubtful", "[text]") {
   const TinyText tiny;
   const auto warned = [&](int classes) {

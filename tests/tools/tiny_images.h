@@ -83,9 +83,15 @@ inline void write_idx(const std::filesystem::path& folder, const std::string& pr
   write_text(folder / (prefix + "-labels-idx1-ubyte"), labels);
 }
 
-inline const std::vector<std::string> kIdx = {
-    "model.pretrained=", "data.type=idx", "data.folder=idx", "data.image.crop_scale=[]",
-    "model.width=16",    "model.depth=1", "model.heads=2",   "model.patch=2"};
+inline const std::vector<std::string> kIdx = {"model.pretrained=",
+                                              "model.new_classifier=false",
+                                              "data.type=idx",
+                                              "data.folder=idx",
+                                              "data.image.crop_scale=[]",
+                                              "model.width=16",
+                                              "model.depth=1",
+                                              "model.heads=2",
+                                              "model.patch=2"};
 
 inline Outcome train_idx(const TinyImages& tiny, std::vector<std::string> settings) {
   settings.insert(settings.begin(), kIdx.begin(), kIdx.end());

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "core/error.h"
 #include "core/files.h"
 #include "core/log.h"
@@ -43,16 +45,34 @@ void write_svgs(const fs::path& folder, const std::vector<PlotSection>& sections
   say(fmt::format("wrote {} plots to {}", count, folder.string()));
 }
 
+// Those on the page, which has a colour for each: where a comparison has more, the first seeds of
+// its variants.
+std::vector<RunRecord> shown_of(const std::vector<RunRecord>& runs,
+                                std::vector<std::string>& left_out) {
+  constexpr auto kMost = static_cast<std::size_t>(kPlotColours);
+  if (runs.size() <= kMost) return runs;
+  std::vector<RunRecord> shown;
+  std::set<fs::path> variants;
+  for (const RunRecord& run : runs)
+    if (!run.folder.filename().string().starts_with("seed") ||
+        variants.insert(run.folder.parent_path()).second)
+      shown.push_back(run);
+    else
+      left_out.push_back(fmt::format("{}: the page has room for {} runs", run.name, kMost));
+  if (shown.size() > kMost)
+    throw Error(ExitCode::kUsage,
+                fmt::format("a report shows {} runs at most, in as many colours; got {}", kMost,
+                            shown.size()),
+                "make several reports, each with its own --to");
+  return shown;
+}
+
 }  // namespace
 
 void report(const ReportRequest& request) {
   std::vector<std::string> left_out;
-  const std::vector<RunRecord> runs = read_runs(request.runs, left_out);
-  if (runs.size() > static_cast<std::size_t>(kPlotColours))
-    throw Error(ExitCode::kUsage,
-                fmt::format("a report shows {} runs at most, in as many colours; got {}",
-                            kPlotColours, runs.size()),
-                "make several reports, each with its own --to");
+  const std::vector<RunRecord> runs = read_runs(request.runs, left_out),
+                               shown = shown_of(runs, left_out);
   const fs::path page = request.page.empty() ? request.runs.front() / "report.html" : request.page;
   std::error_code error;
   if (!request.csv.empty() &&
@@ -71,7 +91,7 @@ void report(const ReportRequest& request) {
                     run.eval.size(), run.variance.size(), (run.folder / "metrics.jsonl").string()));
     for (const std::string& gap : run.gaps) say("  " + gap);
   }
-  const std::vector<PlotSection> sections = plot_sections(runs);
+  const std::vector<PlotSection> sections = plot_sections(shown);
   for (const PlotSection& section : sections)
     for (const std::string& missing : section.missing) say("  " + missing);
   if (!request.svg_folder.empty()) write_svgs(request.svg_folder, sections);
@@ -80,7 +100,7 @@ void report(const ReportRequest& request) {
     for (const RunRecord& run : runs)
       write_and_say(request.tensorboard_folder / run.name / tensorboard_name(run),
                     tensorboard_events(run), "--tensorboard");
-  write_and_say(page, report_page(runs, sections, left_out), "--to");
+  write_and_say(page, report_page(shown, sections, left_out), "--to");
 }
 
 }  // namespace vcas

@@ -23,7 +23,10 @@ void take_event(RunRecord& run, nlohmann::json line) {
   if (event == "train") run.train.push_back(std::move(line));
   if (event == "eval") run.eval.push_back(std::move(line));
   if (event == "variance") run.variance.push_back(std::move(line));
-  if (event == "start" && run.start.is_null()) run.start = std::move(line);
+  if (event == "start") {
+    run.config = member(line, "config");  // a run that goes on may save and log otherwise
+    if (run.start.is_null()) run.start = std::move(line);
+  }
   if (event == "end") run.end = std::move(line);
   if (event == "warning")
     if (const std::string message = text(line, "message");
@@ -32,7 +35,6 @@ void take_event(RunRecord& run, nlohmann::json line) {
 }
 
 void read_config(RunRecord& run) {
-  run.config = member(run.start, "config");
   const fs::path file = run.folder / "config.json";
   if (run.config.is_object() || !fs::exists(file)) return;
   try {
@@ -182,8 +184,10 @@ std::vector<RunRecord> read_runs(const std::vector<fs::path>& folders,
   for (const fs::path& given : folders) {
     const fs::path folder = given.has_filename() ? given : given.parent_path();  // "runs/x/"
     if (!fs::is_directory(folder))
-      throw Error(ExitCode::kNoInput, folder.string() + ": there is no such folder",
-                  "name the folder of a run or of a comparison, such as runs/x");
+      throw Error(
+          ExitCode::kNoInput,
+          folder.string() + (fs::exists(folder) ? ": is no folder" : ": there is no such folder"),
+          "name the folder of a run or of a comparison, such as runs/x");
     const std::vector<std::string> names = runs_of_comparison(folder);
     for (const std::string& name : names) wanted.push_back(folder / name);
     if (names.empty()) wanted.push_back(folder);
