@@ -236,7 +236,6 @@ class SyntheticValues final : public ImageKind {
   DataFacts facts() const override { return {}; }
   void check(const DataOptions&, ConfigErrors& errors) const override {
     constexpr double kMostValues = 1 << 26;
-    constexpr const char* kVectors = "needs images, and data.synthetic.shape is one of vectors";
     const double values = std::accumulate(shape_.begin(), shape_.end(), 1.0, std::multiplies<>());
     if (values > kMostValues)
       errors.add({"synthetic.shape"},
@@ -245,12 +244,9 @@ class SyntheticValues final : public ImageKind {
       errors.add(
           {"synthetic.shape"},
           fmt::format("must be [width] or [channels, height, width], got {} sizes", shape_.size()));
-    const nlohmann::ordered_json plain = to_json(ImageSettings()), given = to_json(image_);
-    for (const auto& [key, value] : given.items())
-      if (shape_.size() != 3 && value != plain.at(key))
-        errors.add({("image." + key).c_str(), "type"}, kVectors);
     if (shape_.size() != 3 && (flip_ || crop_padding_ > 0))
-      errors.add({flip_ ? "flip" : "crop_padding", "type"}, kVectors);
+      errors.add({flip_ ? "flip" : "crop_padding", "type"},
+                 "needs images, and data.synthetic.shape is one of vectors");
   }
 
   OpenedData open(const DataRequest& request) const override {

@@ -25,10 +25,18 @@ std::string LoadReport::text() const {
   return text;
 }
 
-// The tensors of the file under the names of today. `reads_tied`: the model has the tied ones.
-static std::map<std::string, HfTensor> current_tensors(const HfFormat& format,
-                                                       const HfWeights& weights, bool reads_tied,
+// Whether they are one number in two types: bf16 has eight bits, f16 no smaller steps.
+static bool is_rounded(float a, float b) {
+  constexpr float kOfBf16 = 1.0F / 256, kOfF16 = 1.0F / (1 << 24);
+  return a == b || (std::isnan(a) && std::isnan(b)) ||
+         std::abs(a - b) <= kOfBf16 * std::max(std::abs(a), std::abs(b)) + kOfF16;
+}
+
+// The tensors of the file under the names of today.
+static std::map<std::string, HfTensor> current_tensors(const ModelKind& kind,
+                                                       const HfWeights& weights,
                                                        const fs::path& path) {
+  const HfFormat& format = *kind.hugging_face();
   std::map<std::string, HfTensor> stored;
   for (const HfTensor& tensor : weights.tensors())
     if (const std::string name = format.current_name(tensor.stored->name);
@@ -41,14 +49,20 @@ static std::map<std::string, HfTensor> current_tensors(const HfFormat& format,
   const HfTie tie = format.tied_copy();
   const auto second = stored.find(tie.copy), first = stored.find(tie.of);
   if (second != stored.end() && first != stored.end()) {
-    if (second->second.read_floats() == first->second.read_floats())
+    const std::vector<float> ours = first->second.read_floats(),
+                             theirs = second->second.read_floats();
+    if (std::ranges::equal(ours, theirs, is_rounded))
       stored.erase(second);
-    else if (reads_tied)
+    else if (kind.learns_words())
       throw Error(ExitCode::kBadConfig,
-                  fmt::format("{}: {} and {} differ, and the model has one table for both",
-                              path.string(), tie.of, tie.copy),
-                  "remove the one that was not trained; a BERT can have both: "
-                  "\"tie_word_embeddings\": false in its config.json");
+                  fmt::format("{}: {} of shape {} and {} of shape {} differ, and the model has one "
+                              "table for both",
+                              path.string(), tie.of, shape_text(first->second.stored->shape),
+                              tie.copy, shape_text(second->second.stored->shape)),
+                  std::string("remove the one that was not trained") +
+                      (kind.head() == "mlm" ? "; \"tie_word_embeddings\": false in config.json "
+                                              "keeps both, of one shape"
+                                            : ""));
   }
   for (const auto& [name, copy] : format.copies())
     if (const auto read = stored.extract(copy)) stored.insert_or_assign(name, read.mapped());
@@ -226,7 +240,7 @@ LoadReport load_hf_weights(const fs::path& path, const ModelOptions& options, Mo
   const HfFormat& format = *options.kind->hugging_face();
   const HfWeights weights(path);
   return load({.path = path,
-               .tensors = current_tensors(format, weights, options.kind->learns_words(), path),
+               .tensors = current_tensors(*options.kind, weights, path),
                .parts = [&](const Parameter& parameter) { return format.tensors(parameter); }},
               options, model, ops);
 }

@@ -15,10 +15,6 @@ struct Sgd final : UpdateRule {
     v.field("nesterov", nesterov, "Nesterov's momentum: the gradient, then momentum once more.");
   }
 
-  void validate(ConfigErrors& errors) const {
-    if (nesterov && momentum == 0)
-      errors.add({"nesterov", "momentum"}, "must be false where optimizer.momentum is 0");
-  }
   std::string summary() const override { return "gradients, or their momentum"; }
   std::vector<std::string> state() const override { return {"momentum"}; }
 

@@ -178,7 +178,7 @@ struct TrainArguments final : ConfigArguments {
     if (validate) {
       std::fputs(printable(validate_run(request)).c_str(), stdout);
     } else if (dry_run) {
-      vcas::dry_run(request);
+      vcas::dry_run(request.loaded);
       std::fputs("ok  trained, evaluated, saved and resumed\n", stdout);
     } else if (compares()) {
       CompareRequest twins = compare_with_exact(request.loaded);

@@ -263,7 +263,7 @@ void predict(const PredictRequest& request) {
   if (!request.submission.empty()) return write_submission(request, trained, data, model);
   data.known_classes = trained.facts.class_names;
   if (const std::vector<std::string> given = config.data.kind->given_classes();
-      !given.empty() && given != data.known_classes)
+      given != trained.saved.data.kind->given_classes() && given != data.known_classes)
     log_line(LogLevel::kWarning,
              fmt::format("warning: data.text.labels has no effect: the classes are the model's: {}",
                          fmt::join(data.known_classes, ", ")));
@@ -323,7 +323,7 @@ void generate(const GenerateRequest& request) {
 
 void export_checkpoint(const CheckpointRequest& request, const fs::path& target) {
   const Trained trained(request);
-  check_output(target, "--to");
+  check_outside_runs(target, "--to");
   std::error_code ignored;
   if (fs::exists(target, ignored) &&
       !(fs::is_directory(target, ignored) && fs::is_empty(target, ignored)))

@@ -78,7 +78,7 @@ void print_cuda() {
 void inspect_file(const fs::path& path, bool json) {
   constexpr const char* kWeights = "model.safetensors";
   fs::path file = path;
-  if (fs::exists(path / "metrics.jsonl"))
+  if (fs::exists(path / "metrics.jsonl") || fs::exists(path / kComparisonFile))
     file = find_resume_point(path, /*to_resume=*/false).checkpoint / kWeights;
   else if (fs::is_directory(path))
     file = path / kWeights;

@@ -29,6 +29,13 @@ bool decides_split(const std::string& key, bool tokens_decide) {
                            !is_in(kOthers) && (tokens_decide || !is_in(kOfTokens)));
 }
 
+// The first change that makes another split.
+std::optional<ConfigChange> split_change(const RunConfig& saved, const RunConfig& config) {
+  for (const ConfigChange& change : config_changes(saved, config))
+    if (decides_split(change.key, config.model.kind->learns_words())) return change;
+  return std::nullopt;
+}
+
 // Whether the checkpoint was trained with this file, whatever it was called. Equal hashes come
 // first: to compare with an older kind of hash, the whole file is read.
 bool has_read(const nlohmann::json& saved, const std::string& file, const std::string& hash) {
@@ -76,13 +83,12 @@ constexpr const char* kHint =
 
 void check_split(const RunConfig& saved, const RunConfig& config) {
   if (config.data.validation_share == 0) return;
-  for (const ConfigChange& change : config_changes(saved, config))
-    if (decides_split(change.key, config.model.kind->learns_words()))
-      throw Error(ExitCode::kBadConfig,
-                  fmt::format("{} is {} in the checkpoint and {} here: items that were trained on "
-                              "could be evaluated on",
-                              change.key, change.before, change.after),
-                  kHint);
+  if (const std::optional<ConfigChange> change = split_change(saved, config))
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("{} is {} in the checkpoint and {} here: items that were trained on "
+                            "could be evaluated on",
+                            change->key, change->before, change->after),
+                kHint);
 }
 
 void check_held_out_data(const fs::path& checkpoint, const RunData& data) {
@@ -96,8 +102,10 @@ std::string check_forked_split(const fs::path& checkpoint, const RunConfig& conf
                                const RunData& data) {
   if (config.data.validation_share == 0) return {};
   const RunConfig before = load_config((checkpoint / "config.json").string(), {}).config;
-  if (data.train->sources().empty() && before.data.kind.type == config.data.kind.type)
-    check_split(before, config);  // items without files are the same
+  RunConfig of_same_share = before;
+  of_same_share.data.validation_share = config.data.validation_share;
+  if (data.train->sources().empty() && !split_change(of_same_share, config))
+    check_split(before, config);  // no files, and the same items
   const nlohmann::json saved = data_read(checkpoint);
   const std::map<std::string, std::string> found = data.fingerprints();
   std::vector<std::string> unread;

@@ -35,8 +35,9 @@ class MemoryLimit final : public ForwardingOps {
                               format_bytes(static_cast<double>(bytes)),
                               format_bytes(static_cast<double>(free_)),
                               format_bytes(static_cast<double>(total_memory_bytes()))),
-                  "a smaller train.micro_batch needs less memory and keeps the result, unless "
-                  "there are BatchNorms; train.eval_batch too must be small, or the model smaller "
+                  "a smaller train.micro_batch needs less memory and keeps exact gradients, unless "
+                  "there are BatchNorms or dropout; train.eval_batch too must be small, or the "
+                  "model smaller "
                   "(model.*)");
     free_ -= static_cast<std::int64_t>(bytes);
     return inner_->allocate(bytes);

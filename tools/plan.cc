@@ -147,11 +147,15 @@ Json memory_of(const RunConfig& config, const DryRun& run) {
   return json;
 }
 
-// Settings under which the run fits: the largest micro-batch that divides the batch.
+// Settings under which the run fits: the fewest micro-batches.
 Json fitting_settings(const RunConfig& config, const RunData& data, std::int64_t epoch) {
   RunConfig smaller = config;
-  for (std::int64_t items = config.micro_batch() - 1; items > 0; --items) {
-    if (config.train.batch_size % items != 0) continue;
+  const std::int64_t batch = config.train.batch_size;
+  for (std::int64_t items = config.micro_batch(), parts = 1; items > 1;) {
+    const std::int64_t before = items;
+    do items = (batch + parts) / (parts + 1), ++parts;  // rounded up
+    while (items >= before);
+    if (config.train.balance_lengths && batch % items != 0) continue;
     smaller.train.micro_batch = items;
     const bool large_tests = config.train.eval_batch > items;
     if (large_tests) smaller.train.eval_batch = items;
@@ -180,11 +184,14 @@ Json checkpoints_of(const LoadedConfig& loaded, const DryRun& run) {
           ? before_last / every - before_last / every / (evaluated / std::gcd(every, evaluated))
           : 0;
   const std::int64_t made = run.evaluations(config) + others;
-  const std::int64_t kept = std::min(made, config.train.keep_checkpoints + 1);
+  const std::int64_t kept =
+      config.train.keep_checkpoints < made ? config.train.keep_checkpoints + 1 : made;
+  constexpr double kMost = 9e18;
+  const double disk_bytes = static_cast<double>(bytes) * (static_cast<double>(kept) + 1);
   return {{"bytes", bytes},
           {"made", made},
           {"kept", kept},
-          {"disk_bytes", static_cast<std::int64_t>(bytes) * (kept + 1)},
+          {"disk_bytes", static_cast<std::int64_t>(std::min(disk_bytes, kMost))},
           {"free_disk_bytes", free_disk_bytes(loaded.folder())}};
 }
 
@@ -368,15 +375,17 @@ void plan_run(const LoadedConfig& loaded, const PlanRequest& request) {
   std::fputs((request.json ? plan.dump(2) + "\n" : plan_text(plan)).c_str(), stdout);
   if (fits) return;
   const Json& fitting = plan["fitting"];
-  throw Error(ExitCode::kOutOfMemory,
-              fmt::format("the run needs {}, and {} are free",
-                          format_bytes(plan["memory"]["total"].get<double>()),
-                          format_bytes(plan["memory"]["free"].get<double>())),
-              fitting.is_null()
-                  ? "not even train.micro_batch=1 fits: a smaller model or shorter items would"
-                  : fmt::format("with {} it needs {} and gives the same exact gradients",
-                                fmt::join(fitting["settings"].get<std::vector<std::string>>(), " "),
-                                format_bytes(fitting["bytes"].get<double>())));
+  throw Error(
+      ExitCode::kOutOfMemory,
+      fmt::format("the run needs {}, and {} are free",
+                  format_bytes(plan["memory"]["total"].get<double>()),
+                  format_bytes(plan["memory"]["free"].get<double>())),
+      fitting.is_null()
+          ? "not even train.micro_batch=1 fits: a smaller model or shorter items would"
+          : fmt::format(
+                "with {} it needs {}; exact gradients stay, unless there are BatchNorms or dropout",
+                fmt::join(fitting["settings"].get<std::vector<std::string>>(), " "),
+                format_bytes(fitting["bytes"].get<double>())));
 }
 
 }  // namespace vcas

@@ -188,8 +188,8 @@ int run_program(int argc, char** argv) {
     return report(error);
   } catch (const std::bad_alloc&) {
     return report(Error(ExitCode::kOutOfMemory, "out of memory",
-                        "a smaller train.micro_batch needs less and keeps the result, unless "
-                        "there are BatchNorms"));
+                        "a smaller train.micro_batch needs less and keeps exact gradients, unless "
+                        "there are BatchNorms or dropout"));
   } catch (const std::filesystem::filesystem_error& error) {
     const bool failed = error.code() == std::errc::io_error ||
                         error.code() == std::errc::no_space_on_device ||

@@ -52,6 +52,11 @@ TrainRequest request_before(const fs::path& run, std::int64_t step, const Crash&
       request.from.checkpoint = checkpoint_folder(run, own);
   request.fork = request.from.checkpoint.empty() && !crash.fork_of.empty();
   if (request.fork) request.from.checkpoint = crash.fork_of;
+  if (request.fork && !fs::exists(crash.fork_of))
+    throw Error(ExitCode::kNoInput,
+                fmt::format("{}: no such folder, and {} is a fork of it that had saved nothing",
+                            crash.fork_of, run.string()),
+                "bring it back to replay the fork");
   request.resume = !request.from.checkpoint.empty();
   if (!request.continues() && crash.config)
     request.loaded = load_config(SourceText{fmt::format("crash-{}.json", step), *crash.config}, {},
@@ -72,29 +77,36 @@ void restore(const TrainRequest& request, const RunData& data, Session& session)
   session.restore(state.at("session"));
 }
 
-// How the run began, and began again.
-std::vector<nlohmann::json> starts_of(const fs::path& run) {
+// How the run began, and began again, and its ends.
+std::vector<nlohmann::json> starts_and_ends(const fs::path& run) {
   const fs::path metrics = run / "metrics.jsonl";
   if (!fs::exists(metrics))
     throw Error(ExitCode::kNoInput, metrics.string() + ": No such file or directory",
                 "replay takes the folder of a run");
-  std::vector<nlohmann::json> starts = read_metrics(metrics);
-  std::erase_if(starts, [](const auto& line) { return line.value("event", "") != "start"; });
-  return starts;
+  std::vector<nlohmann::json> lines = read_metrics(metrics);
+  std::erase_if(lines, [](const auto& line) {
+    const std::string event = line.value("event", "");
+    return event != "start" && event != "end";
+  });
+  return lines;
 }
 
 // Processes that made this step; 1 where that is not known.
-int ranks_of(const std::vector<nlohmann::json>& starts, std::int64_t step) {
+int ranks_of(const std::vector<nlohmann::json>& lines, std::int64_t step) {
   int ranks = 1;
-  for (const nlohmann::json& start : starts)
-    if (start["step"] < step) ranks = start.value("ranks", 1);
+  for (const nlohmann::json& line : lines)
+    if (line["event"] == "start" && line["step"] < step) ranks = line.value("ranks", 1);
   return ranks;
 }
 
-// The checkpoint that a fork began with; empty: the run is no fork. Throws kUsage for its steps.
-std::string fork_of(const std::vector<nlohmann::json>& starts, std::int64_t step) {
-  if (starts.empty()) return {};
-  const nlohmann::json& first = starts.front();
+// The checkpoint that a fork began with; empty: the run is no fork. Throws kUsage for steps that
+// the run has not made.
+std::string fork_of(const std::vector<nlohmann::json>& lines, std::int64_t step) {
+  if (lines.empty()) return {};
+  const nlohmann::json &first = lines.front(), &last = lines.back();
+  if (last["event"] == "end" && step > last["step"])
+    throw Error(ExitCode::kUsage, fmt::format("--step is {}, and the run ended with step {}", step,
+                                              last["step"].get<std::int64_t>()));
   if (const auto begin = first["step"].get<std::int64_t>(); step <= begin)
     throw Error(ExitCode::kUsage,
                 fmt::format("--step is {}, and the run began with step {}", step, begin + 1),
@@ -114,11 +126,11 @@ void replay(const ReplayRequest& asked) {
                 "--step N looks at any step of the run");
   const std::int64_t step = asked.step > 0 ? asked.step : *crashed;
   Crash crash;
-  if (asked.step == 0)
-    crash = read_crash(asked.run / fmt::format("crash-{}.json", step));
-  else
-    crash.fork_of = fork_of(starts_of(asked.run), step);
-  const int ranks = crash.ranks ? *crash.ranks : ranks_of(starts_of(asked.run), step);
+  if (asked.step == 0) crash = read_crash(asked.run / fmt::format("crash-{}.json", step));
+  std::vector<nlohmann::json> lines;
+  if (!crash.ranks) lines = starts_and_ends(asked.run);
+  if (asked.step > 0) crash.fork_of = fork_of(lines, step);
+  const int ranks = crash.ranks ? *crash.ranks : ranks_of(lines, step);
   const TrainRequest request = request_before(asked.run, step, crash);
   const RunConfig& config = request.loaded.config;
   const RunData data(config, /*check_images=*/false, request.from.checkpoint);

@@ -105,6 +105,16 @@ bool is_run(const fs::path& folder) {
   return fs::exists(folder / "metrics.jsonl") || fs::exists(folder / kComparisonFile);
 }
 
+// Whether nothing in `folder` is a user's. A kill may have left a part.
+bool holds_run(const fs::path& folder) {
+  std::error_code error;
+  return fs::is_directory(folder, error) &&
+         (is_run(folder) ||
+          std::ranges::all_of(fs::directory_iterator(folder), [](const auto& entry) {
+            return is_of_a_run(entry.path().filename().string());
+          }));
+}
+
 // The report is made of a run, and can be made again.
 bool is_kept_in_a_run(const fs::path& path) {
   const std::string name = path.filename().string();
@@ -115,11 +125,6 @@ bool is_kept_in_a_run(const fs::path& path) {
   return has_name && is_run(folder);
 }
 
-// A user may have a folder of the same name.
-bool is_being_replaced(const fs::path& folder) {
-  return is_run(set_aside(folder)) || fs::exists(moving(folder));
-}
-
 // A comparison has when one of its runs has.
 bool has_saved(const fs::path& folder) {
   return find_newest_checkpoint(folder).step ||
@@ -128,7 +133,7 @@ bool has_saved(const fs::path& folder) {
 }
 
 void settle_replaced(const fs::path& folder) {
-  if (is_run(set_aside(folder))) {
+  if (holds_run(set_aside(folder))) {
     if (has_saved(folder)) {
       // By its name a start removes what a kill leaves of it.
       const fs::path going = folder / fmt::format("last.tmp-{}", ::getpid());
@@ -210,9 +215,9 @@ fs::path nearest_existing(fs::path folder) {
 }
 
 // By errno.
-[[noreturn]] void fail_cannot_write(const fs::path& folder, bool is_there = false) {
+[[noreturn]] void fail_cannot_write(const fs::path& folder) {
   const std::string why = std::error_code(errno, std::generic_category()).message();
-  if (is_there)
+  if (fs::exists(folder / "metrics.jsonl"))
     throw Error(ExitCode::kCannotCreate, fmt::format("{}: cannot write: {}", folder.string(), why),
                 "--resume-mode=fork run.folder=FOLDER goes on elsewhere");
   throw Error(ExitCode::kCannotCreate, fmt::format("{}: cannot create: {}", folder.string(), why),
@@ -262,6 +267,18 @@ void check_output(const fs::path& target, const std::string& option, std::string
            elsewhere + ", or remove the file");
 }
 
+void check_outside_runs(const fs::path& target, const std::string& option) {
+  std::error_code error;
+  for (fs::path path = fs::weakly_canonical(fs::absolute(target), error); path.has_relative_path();
+       path = path.parent_path())
+    if (is_kept_in_a_run(path) ||
+        (is_rubbish(path.filename().string()) && is_run(path.parent_path())))
+      throw Error(ExitCode::kCannotCreate,
+                  fmt::format("{}: belongs to the run in {}, which removes it some day",
+                              target.string(), path.parent_path().string()),
+                  "choose another " + option);
+}
+
 void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
   const auto refuse = [&](const std::string& why, const std::string& hint) {
     throw Error(ExitCode::kCannotCreate, folder.string() + ": " + why, hint);
@@ -272,23 +289,14 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
   const fs::path whole = fs::weakly_canonical(fs::absolute(folder), error);
   if (is_checkpoint(whole))
     refuse("is a checkpoint, not the folder of a run", "choose another run.folder");
-  // What a run has written it also removes.
-  for (fs::path path = whole; use != FolderUse::kAsItIs && path.has_relative_path();
-       path = path.parent_path()) {
-    if (is_checkpoint(path))
-      refuse("would lie in the checkpoint " + path.string(), "choose another run.folder");
-    if (is_kept_in_a_run(path) ||
-        (is_rubbish(path.filename().string()) && is_run(path.parent_path())))
-      refuse("belongs to the run in " + path.parent_path().string(), "choose another run.folder");
-  }
+  if (use != FolderUse::kAsItIs) check_outside_runs(folder, "run.folder");
   if (use == FolderUse::kNext)  // another run may take it meanwhile; then there is a next one
     return check_run_folder(next_run_folder(folder), FolderUse::kAsItIs, mark);
   const fs::path existing = nearest_existing(folder);
   if (!fs::is_directory(existing, error))
     throw Error(ExitCode::kCannotCreate, existing.string() + ": is a file, and a folder is needed",
                 "choose another run.folder");
-  if (::access(existing.c_str(), W_OK | X_OK) != 0)
-    fail_cannot_write(folder, use == FolderUse::kAsItIs && is_run(folder));
+  if (::access(existing.c_str(), W_OK | X_OK) != 0) fail_cannot_write(folder);
   if (use == FolderUse::kAsItIs || is_unused(folder)) return;
   if (std::ranges::none_of(std::vector<fs::path>{folder, set_aside(folder), moving(folder)},
                            [&](const fs::path& place) { return fs::exists(place / mark); }))
@@ -300,7 +308,7 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
     refuse("the folder of another run",
            "go on with that run by --resume, replace it by --overwrite, or choose another "
            "run.folder");
-  if (fs::exists(set_aside(folder)) && !is_run(set_aside(folder)))
+  if (fs::exists(set_aside(folder)) && !holds_run(set_aside(folder)))
     refuse("its \"replaced\" is of no run, and a run that is replaced waits there",
            "move that folder away");
 }
@@ -414,6 +422,10 @@ std::vector<std::string> runs_of_comparison(const fs::path& folder) {
     throw Error(ExitCode::kBadData, fmt::format("{}: {}", file.string(), error.what()));
   }
   return names;
+}
+
+bool is_being_replaced(const fs::path& folder) {
+  return holds_run(set_aside(folder)) || fs::exists(moving(folder));
 }
 
 void settle_interrupted(const fs::path& folder) {

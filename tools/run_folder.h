@@ -47,6 +47,10 @@ void check_not_source(const std::filesystem::path& folder, const std::filesystem
 void check_output(const std::filesystem::path& target, const std::string& option,
                   std::string_view begin = {});
 
+// Throws kCannotCreate where a run would remove what lies at `target`: in one of its checkpoints,
+// or under another name that runs write.
+void check_outside_runs(const std::filesystem::path& target, const std::string& option);
+
 // The last of FOLDER, FOLDER-2, FOLDER-3, ... that is there and fits.
 // If none fits: the last that is there. If none is there: FOLDER.
 std::filesystem::path newest_run_folder(
@@ -73,6 +77,9 @@ class ReplacedRun {
  private:
   std::filesystem::path folder_;
 };
+
+// Whether a run that a killed one was to replace waits in the folder.
+bool is_being_replaced(const std::filesystem::path& folder);
 
 // Settles what a killed run was replacing. Throws kCannotCreate where a run is still at it.
 void settle_interrupted(const std::filesystem::path& folder);

@@ -49,9 +49,7 @@ void train(const TrainRequest& request) {
   if (request.timing && request.ranks->is_first()) run.print_timing();
 }
 
-void dry_run(const TrainRequest& request) {
-  check_request(request);
-  const LoadedConfig& loaded = request.loaded;
+void dry_run(const LoadedConfig& loaded) {
   const RunData data(loaded.config);
   Session session(loaded.config, data);
   Trainer& trainer = session.trainer();
@@ -65,7 +63,7 @@ void dry_run(const TrainRequest& request) {
   trainer.evaluate(loader.next());
   fs::path folder = fs::absolute(loaded.folder());
   folder += ".dry-run";
-  check_run_folder(folder, FolderUse::kAsItIs);
+  check_run_folder(loaded.folder() + ".dry-run", FolderUse::kAsItIs);
   std::vector<fs::path> parents;  // that are made for it
   for (fs::path parent = folder.parent_path(); !fs::exists(parent); parent = parent.parent_path())
     parents.push_back(parent);

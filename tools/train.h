@@ -12,7 +12,7 @@ namespace vcas {
 void train(const TrainRequest& request);
 
 // Does everything that a run does, once. Its folder is beside the run's own and is removed again.
-void dry_run(const TrainRequest& request);
+void dry_run(const LoadedConfig& loaded);
 
 // One line about a configuration that is fit to run. Throws what the run would throw.
 std::string validate_run(const TrainRequest& request);

@@ -24,8 +24,9 @@ void check(cudaError_t status, const std::string& what) {
   switch (status) {
     case cudaErrorMemoryAllocation:
       throw Error(ExitCode::kOutOfMemory, "GPU out of memory: " + why,
-                  "a smaller train.micro_batch needs less memory and keeps the result, unless "
-                  "there are BatchNorms; train.eval_batch too must be small, or the model smaller "
+                  "a smaller train.micro_batch needs less memory and keeps exact gradients, unless "
+                  "there are BatchNorms or dropout; train.eval_batch too must be small, or the "
+                  "model smaller "
                   "(model.*)");
     case cudaErrorNoDevice:
     case cudaErrorInsufficientDriver:

@@ -92,7 +92,7 @@ void FiniteOps::watch_one(const Args& args) {
     if (!is_output && is_floating(tensor.dtype)) inputs += range_text(name, tensor, finite);
   }});
   if (!finite)
-    inputs += "\n  no operation made what was not finite before: did a layer's own loops?";
+    inputs += "\n  what was not finite before came with the data, or from a layer's own loops";
   inner_->run(args);
   for_each_of(args, [&](const auto& one) {
     one.visit(EachTensor{[&](const char* name, const Tensor& tensor, bool is_output) {

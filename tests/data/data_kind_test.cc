@@ -101,8 +101,6 @@ TEST_CASE("shapes of synthetic items that cannot be are refused", "[config]") {
                       ContainsSubstring(text));
   };
   check(R"("crop_padding": 2)", "data.crop_padding needs images, and data.synthetic.shape is one");
-  check(R"("image": {"mean": [0.5]})",
-        "data.image.mean needs images, and data.synthetic.shape is one");
   check(R"("synthetic": {"shape": [2, 2]})", "must be [width] or [channels, height, width], got 2");
   check(R"("synthetic": {"shape": [3, 8192, 8192]})", "must have at most 67108864 values");
 }

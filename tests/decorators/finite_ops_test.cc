@@ -37,7 +37,7 @@ TEST_CASE("the first number that is not finite has place, operation and inputs",
   CHECK(fault_of(ops, gelu) ==
         "block.0: gelu_forward makes y[0, 0] inf, and 3 of 6 elements are not finite\n"
         "  x [2, 3]: 2 to 2, 3 not finite\n"
-        "  no operation made what was not finite before: did a layer's own loops?");
+        "  what was not finite before came with the data, or from a layer's own loops");
   ops.run(Fill{x, 3e38});
   if (dtype != DType::kF64)
     CHECK_THAT(fault_of(ops, Add{.y = y, .a = x, .b = x}),

@@ -236,8 +236,6 @@ TEST_CASE("a configuration names its optimizer, and has its settings alone", "[o
                     ContainsSubstring(R"("eps" is a setting of "adam" and "adamw")"));
   CHECK_THROWS_WITH(options_of({"clip=mean"}),
                     ContainsSubstring(R"(clip "mean" is not one of: norm, predicted)"));
-  CHECK_THROWS_WITH(options_of({"name=sgd", "momentum=0", "nesterov=true"}),
-                    ContainsSubstring("nesterov must be false where optimizer.momentum is 0"));
   // A document of an older program has the settings of all.
   OptimizerOptions old;
   read_config(old, {.saved = true, .documents = {{"config.json", R"({"name": "sgd", "beta1": 0.8,

@@ -207,4 +207,7 @@ TEST_CASE("numbers that are the same for all seeds have no spread") {
           nlohmann::json({{"mean", 1.0}, {"spread", 0.0}, {"seeds", 7.0}}));
     CHECK(variant["values"]["forward_share"]["mean"] == 1.0);
   }
+  const Outcome inspected = run(tiny.path(), {"inspect", "out"});
+  CHECK(inspected.code == 66);
+  CHECK(contains(inspected.err, "hint: each run has a folder in it, such as out/exact/seed0"));
 }

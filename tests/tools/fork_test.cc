@@ -167,6 +167,10 @@ TEST_CASE("a fork evaluates on nothing that its checkpoint was trained on", "[fo
   CHECK(contains(shared.err,
                  "data.validation_share is 0.0 in the checkpoint and 0.25 here: items "
                  "that were trained on could be evaluated on"));
+  CHECK(synthetic
+            .train({"--resume", "out", "--resume-mode=fork", "--validate", "seed=5",
+                    "data.validation_share=0.25"})
+            .code == 0);  // other items
   const auto as_mlm = [&](std::vector<std::string> settings) {
     settings.insert(settings.end(), {"data.type=mlm", "model.head=mlm", "data.text.labels=[]",
                                      "data.text.train_file=corpus.txt"});

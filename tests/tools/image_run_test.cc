@@ -296,6 +296,7 @@ TEST_CASE("a folder of JPEG files trains, and its classes are written down", "[i
   for (const char* mode : {"--validate", "data.skip_bad_rows=true"}) {
     const Outcome early = train({mode, "run.folder=new", "train.batch_size=18"});
     CHECK(early.code == 78);
+    CHECK(contains(early.err, "error: a batch of 18 cannot be filled from 17 items"));
     CHECK_FALSE(contains(early.err, "9.jpg"));
   }
   const Outcome skipped = train({"run.folder=skipped", "data.skip_bad_rows=true"});

@@ -151,7 +151,6 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
       {with({"--dry-run", "--resume"}), 2, "error: --dry-run tries a new run, without --resume\n"},
       {with({"--dry-run", "--validate"}), 2, "--dry-run tries a new run, without --validate\n"},
       {with({"--dry-run", "--timing"}), 2, "--dry-run tries a new run, without --timing\n"},
-      {with({"--dry-run", "run.folder=tiny.json"}), 73, "error: tiny.json: is a file"},
       {with({"--compare", "exact", "--resume", "--validate"}), 2,
        "error: --compare goes on by --resume alone\n"},
       {with({"--confg"}), 2,

@@ -53,6 +53,17 @@ TEST_CASE("replay takes the run that diverged last, where the one before it came
   CHECK(contains(of_old.out, "replaying step 4 from out/checkpoint-3\n"));
 }
 
+TEST_CASE("replay: no step behind the end of a run") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"run.folder=out", "train.steps=60", "train.eval_every=2", "train.patience=1",
+                      "schedule.learning_rate=1e-30"})
+              .code == 0);
+  CHECK(run(tiny.path(), {"replay", "out", "--step", "4"}).code == 0);
+  const Outcome behind = run(tiny.path(), {"replay", "out", "--step", "5"});
+  CHECK(behind.code == 2);
+  CHECK(behind.err == "error: --step is 5, and the run ended with step 4\n");
+}
+
 TEST_CASE("replay of a fork that ended before it saved begins where the fork did") {
   const TinyRun tiny;
   REQUIRE(tiny.train({"run.folder=out", "train.steps=4", "method.type=exact"}).code == 0);
@@ -77,6 +88,13 @@ TEST_CASE("replay of a fork that ended before it saved begins where the fork did
         "  hint: it is a fork of " +
             source + "\n");
 
+  fs::rename(tiny.path() / "out", tiny.path() / "moved");
+  const Outcome gone = run(tiny.path(), {"replay", "fork"});
+  CHECK(gone.code == 66);
+  CHECK(gone.err == "error: " + source +
+                        ": no such folder, and fork is a fork of it that had saved nothing\n"
+                        "  hint: bring it back to replay the fork\n");
+  fs::rename(tiny.path() / "moved", tiny.path() / "out");
   fs::remove(tiny.path() / "fork/metrics.jsonl");  // which tells what crash files do
   CHECK(run(tiny.path(), {"replay", "fork"}).code == 70);
   for (const char* damage : {R"({"ranks": "two"})", R"({"checkpoints": 3})"}) {
@@ -126,5 +144,5 @@ TEST_CASE("replay of a run that is well, and of what is none") {
 
   const Outcome beyond = run(tiny.path(), {"replay", "out", "--step", "5"});
   CHECK(beyond.code == 2);
-  CHECK(beyond.err == "error: --step is 5, and the run has 4 steps\n");
+  CHECK(beyond.err == "error: --step is 5, and the run ended with step 4\n");
 }

@@ -54,7 +54,7 @@ std::vector<RunRecord> shown_of(const std::vector<RunRecord>& runs,
   std::vector<RunRecord> shown;
   std::set<fs::path> variants;
   for (const RunRecord& run : runs)
-    if (!run.folder.filename().string().starts_with("seed") ||
+    if (!run.of_comparison || !run.folder.filename().string().starts_with("seed") ||
         variants.insert(run.folder.parent_path()).second)
       shown.push_back(run);
     else

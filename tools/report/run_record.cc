@@ -48,6 +48,8 @@ void read_config(RunRecord& run) {
 
 const char* how_to_go_on(const fs::path& run) {
   if (is_of_comparison(run)) return "vcas compare --resume goes on with it";
+  if (checkpoint_steps(run).empty() && is_being_replaced(run))
+    return "it has saved nothing: vcas-train --resume brings back the run that it was to replace";
   return checkpoint_steps(run).empty() ? "it has saved nothing: train again with --overwrite"
                                        : "vcas-train --resume goes on with it";
 }
@@ -180,21 +182,22 @@ bool RunRecord::has_ratios() const {
 
 std::vector<RunRecord> read_runs(const std::vector<fs::path>& folders,
                                  std::vector<std::string>& left_out) {
-  std::vector<fs::path> wanted;
+  constexpr const char* kHint = "name the folder of a run or of a comparison, such as runs/x";
+  std::vector<std::pair<fs::path, bool>> wanted;  // the second: of a comparison that was named
   for (const fs::path& given : folders) {
     const fs::path folder = given.has_filename() ? given : given.parent_path();  // "runs/x/"
+    if (!fs::exists(folder))
+      throw Error(ExitCode::kNoInput, folder.string() + ": there is no such folder", kHint);
     if (!fs::is_directory(folder))
-      throw Error(
-          ExitCode::kNoInput,
-          folder.string() + (fs::exists(folder) ? ": is no folder" : ": there is no such folder"),
-          "name the folder of a run or of a comparison, such as runs/x");
+      throw Error(ExitCode::kNoInput, folder.string() + ": is no folder", kHint);
     const std::vector<std::string> names = runs_of_comparison(folder);
-    for (const std::string& name : names) wanted.push_back(folder / name);
-    if (names.empty()) wanted.push_back(folder);
+    for (const std::string& name : names) wanted.emplace_back(folder / name, true);
+    if (names.empty()) wanted.emplace_back(folder, false);
   }
   std::vector<RunRecord> runs;
   std::optional<Error> first;
-  for (const fs::path& folder : wanted) {
+  for (const auto& [named, of_comparison] : wanted) {
+    const fs::path& folder = named;
     if (std::ranges::any_of(runs, [&](const RunRecord& run) {
           std::error_code error;
           return fs::equivalent(run.folder, folder, error);
@@ -204,6 +207,7 @@ std::vector<RunRecord> read_runs(const std::vector<fs::path>& folders,
     }
     try {
       runs.push_back(read_run(folder));
+      runs.back().of_comparison = of_comparison;
     } catch (const Error& error) {
       if (!first) first = error;
       left_out.push_back(error.what());

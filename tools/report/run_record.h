@@ -14,9 +14,10 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 struct RunRecord {
   std::filesystem::path folder;
-  std::string name;           // unlike that of any other run of the report
-  nlohmann::json config;      // all settings; null if they are not known
-  nlohmann::json start, end;  // the first and the last event of that name, null without one
+  std::string name;            // unlike that of any other run of the report
+  bool of_comparison = false;  // it came with the folder of its comparison
+  nlohmann::json config;       // all settings; null if they are not known
+  nlohmann::json start, end;   // the first and the last event of that name, null without one
   // The events, in their order. Their "time" counts from their "date", that of the last start.
   std::vector<nlohmann::json> train, eval, variance;
   std::vector<std::string> warnings;  // of the program, each once
