@@ -41,8 +41,7 @@ constexpr std::int32_t kMostMixedUp = 8;  // classes: 40,320 orders
 
 // A sign of mixed-up class names: the renumbering (predicted -> meant) that fits the labels best.
 // Given only if the accuracy is below chance: 1 / classes.
-// The renumbered accuracy must be at least halfway from chance to 1.
-// That of the commonest label for all items must be as far below it.
+// The renumbered accuracy must be at least halfway from the share of the commonest label to 1.
 // Nothing for more than kMostMixedUp classes, or for fewer than eight items a class.
 std::optional<std::vector<std::int32_t>> mixed_up_classes(std::span<const std::int32_t> predictions,
                                                           std::span<const std::int32_t> labels,

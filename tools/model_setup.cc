@@ -37,8 +37,7 @@ class MemoryLimit final : public ForwardingOps {
                               format_bytes(static_cast<double>(total_memory_bytes()))),
                   "a smaller train.micro_batch needs less memory and keeps exact gradients, unless "
                   "there are BatchNorms or dropout; train.eval_batch too must be small, or the "
-                  "model smaller "
-                  "(model.*)");
+                  "model smaller (model.*)");
     free_ -= static_cast<std::int64_t>(bytes);
     return inner_->allocate(bytes);
   }

@@ -53,10 +53,12 @@ TrainRequest request_before(const fs::path& run, std::int64_t step, const Crash&
   request.fork = request.from.checkpoint.empty() && !crash.fork_of.empty();
   if (request.fork) request.from.checkpoint = crash.fork_of;
   if (request.fork && !fs::exists(crash.fork_of))
-    throw Error(ExitCode::kNoInput,
-                fmt::format("{}: no such folder, and {} is a fork of it that had saved nothing",
-                            crash.fork_of, run.string()),
-                "bring it back to replay the fork");
+    throw Error(
+        ExitCode::kNoInput,
+        fmt::format("{}: no such folder, and {} is a fork of it, without an earlier save of "
+                    "its own",
+                    crash.fork_of, run.string()),
+        "bring it back to replay the fork");
   request.resume = !request.from.checkpoint.empty();
   if (!request.continues() && crash.config)
     request.loaded = load_config(SourceText{fmt::format("crash-{}.json", step), *crash.config}, {},

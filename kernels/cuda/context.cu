@@ -26,8 +26,7 @@ void check(cudaError_t status, const std::string& what) {
       throw Error(ExitCode::kOutOfMemory, "GPU out of memory: " + why,
                   "a smaller train.micro_batch needs less memory and keeps exact gradients, unless "
                   "there are BatchNorms or dropout; train.eval_batch too must be small, or the "
-                  "model smaller "
-                  "(model.*)");
+                  "model smaller (model.*)");
     case cudaErrorNoDevice:
     case cudaErrorInsufficientDriver:
     case cudaErrorInitializationError:

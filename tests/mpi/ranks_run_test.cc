@@ -300,6 +300,22 @@ TEST_CASE("ranks: an evaluation that diverges on one rank ends all with a note",
   CHECK_FALSE(contains(outcome.err, "error: rank 1 ("));
 }
 
+TEST_CASE("ranks: an exact step costs what it costs one process, however long texts are", "[mpi]") {
+  if (lacks_mpi()) return;
+  const TinyText tiny;
+  const auto flops = [&](const std::string& launcher) {
+    const Outcome outcome =
+        shell(tiny.path(), launcher +
+                               "vcas-train tiny.json run.folder=out --overwrite "
+                               "train.steps=1 train.micro_batch=4");
+    INFO(outcome.err);
+    REQUIRE(outcome.code == 0);
+    const json start = vcas::read_metrics(tiny.path() / "out/metrics.jsonl").front();
+    return std::pair(start["exact_step_flops"], start["padded_step_flops"]);
+  };
+  CHECK(flops("") == flops(mpirun_of(2)));
+}
+
 TEST_CASE("ranks: steps that leave a rank without items count as saved", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;

@@ -91,9 +91,10 @@ TEST_CASE("replay of a fork that ended before it saved begins where the fork did
   fs::rename(tiny.path() / "out", tiny.path() / "moved");
   const Outcome gone = run(tiny.path(), {"replay", "fork"});
   CHECK(gone.code == 66);
-  CHECK(gone.err == "error: " + source +
-                        ": no such folder, and fork is a fork of it that had saved nothing\n"
-                        "  hint: bring it back to replay the fork\n");
+  CHECK(gone.err ==
+        "error: " + source +
+            ": no such folder, and fork is a fork of it, without an earlier save of its own\n"
+            "  hint: bring it back to replay the fork\n");
   fs::rename(tiny.path() / "moved", tiny.path() / "out");
   fs::remove(tiny.path() / "fork/metrics.jsonl");  // which tells what crash files do
   CHECK(run(tiny.path(), {"replay", "fork"}).code == 70);
