@@ -20,18 +20,22 @@ namespace {
 
 void take_event(RunRecord& run, nlohmann::json line) {
   const std::string event = text(line, "event");
-  if (event == "train") run.train.push_back(std::move(line));
-  if (event == "eval") run.eval.push_back(std::move(line));
-  if (event == "variance") run.variance.push_back(std::move(line));
-  if (event == "start") {
+  if (event == "train") {
+    run.train.push_back(std::move(line));
+  } else if (event == "eval") {
+    run.eval.push_back(std::move(line));
+  } else if (event == "variance") {
+    run.variance.push_back(std::move(line));
+  } else if (event == "start") {
     run.config = member(line, "config");  // a run that goes on may save and log otherwise
     if (run.start.is_null()) run.start = std::move(line);
-  }
-  if (event == "end") run.end = std::move(line);
-  if (event == "warning")
+  } else if (event == "end") {
+    run.end = std::move(line);
+  } else if (event == "warning") {
     if (const std::string message = text(line, "message");
         std::ranges::count(run.warnings, message) == 0)
       run.warnings.push_back(message);
+  }
 }
 
 void read_config(RunRecord& run) {
