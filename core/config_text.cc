@@ -37,7 +37,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json element_schema(const char* type, Range range) {
+Json element_schema(const char* type, const Range& range) {
   Json schema{{"type", type}};
   if (std::isfinite(range.low)) schema[range.low_open ? "exclusiveMinimum" : "minimum"] = range.low;
   if (std::isfinite(range.high))

@@ -42,7 +42,7 @@ struct FoundImages {
   std::vector<std::string> left_out;  // as of ImageFolder
 };
 
-FoundImages find_images(const fs::path& folder, std::vector<std::string> asked_classes) {
+FoundImages find_images(const fs::path& folder, const std::vector<std::string>& asked_classes) {
   if (!fs::is_directory(folder))
     throw Error(ExitCode::kNoInput, fmt::format("{}: no such folder", folder.string()),
                 fmt::format("data.folder holds a folder for each class, as in {0}/train/cat/1.jpg "
@@ -54,7 +54,7 @@ FoundImages find_images(const fs::path& folder, std::vector<std::string> asked_c
     if (!has_text_name(file)) images.left_out.push_back((folder / file).string());
   const bool may_lack_classes = !asked_classes.empty();
   std::vector<std::string>& classes = images.content.class_names;
-  classes = asked_classes.empty() ? found : std::move(asked_classes);
+  classes = asked_classes.empty() ? found : asked_classes;
   if (found.empty())
     throw Error(ExitCode::kBadData,
                 fmt::format("{}: no folder in it, expected one a class", folder.string()),

@@ -75,7 +75,8 @@ void Graph::set_present(Value optional_input, bool present) {
   node.absent = !present;
 }
 
-Value Graph::add(const std::string& name, std::unique_ptr<Layer> layer, std::vector<Value> inputs) {
+Value Graph::add(const std::string& name, std::unique_ptr<Layer> layer,
+                 const std::vector<Value>& inputs) {
   check_building("add");
   if (!layer)
     throw Error(ExitCode::kBadConfig, name + " has no layer",
@@ -263,14 +264,14 @@ void Graph::set_batch(std::int64_t items, const std::vector<std::int64_t>& token
                 "a batch of " + std::to_string(items) + " items, and item " +
                     std::to_string(empty - token_offsets.begin()) + " has no tokens",
                 "an item of text has at least one: leave the others out of the data");
-  RowBound tokens = bound_of(token_offsets, plan_.limits.max_tokens),
-           masked = bound_of(masked_offsets, plan_.limits.max_masked);
+  const RowBound tokens = bound_of(token_offsets, plan_.limits.max_tokens),
+                 masked = bound_of(masked_offsets, plan_.limits.max_masked);
   check(tokens.rows, plan_.limits.max_tokens, "tokens", "max_tokens");
   check(masked.rows, plan_.limits.max_masked, "masked positions", "max_masked");
   const bool same_items = items == items_;
   items_ = items;
-  tokens_ = std::move(tokens);
-  masked_ = std::move(masked);
+  tokens_ = tokens;
+  masked_ = masked;
   has_run_ = false;
   for (std::size_t l = 0; l < full_rows_.entries().size(); ++l) {
     const Layout layout = full_rows_.entries()[l].layout;

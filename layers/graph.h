@@ -30,7 +30,8 @@ class Graph {
   // An input that a batch may lack: its tensor is empty then. At first it lacks it.
   Value optional_input(const std::string& name, const ValueSpec& spec);
   // Adds a node after its inputs. The last node added is the loss.
-  Value add(const std::string& name, std::unique_ptr<Layer> layer, std::vector<Value> inputs);
+  Value add(const std::string& name, std::unique_ptr<Layer> layer,
+            const std::vector<Value>& inputs);
   // Parameter 0 of `node` becomes parameter 0 of `owner`, a node before it.
   // The gradients of both uses add up. Other parameters stay each node's own.
   // SampleW samples the gradient of the owner's use alone: that of `node` must be exact.

@@ -95,7 +95,9 @@ bool Context::gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<
                 what);
   const Owned<cublasLtMatmulDesc_t> product(made, cublas_.destroy_product);
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
-    cublas_.check(cublas_.set_product(product.get(), attribute, &value, sizeof value), what);
+    cublas_.check(cublas_.set_product(product.get(), attribute, &value,
+                                      sizeof value),  // NOLINT: or a pointer
+                  what);
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);

@@ -346,7 +346,8 @@ std::string draw_content(const Plot& plot, const Bars& content) {
   for (std::size_t part = 0; part < content.parts.size(); ++part) {
     const double left =
         8 + (kWidth - 8) / kLegendColumns * static_cast<double>(part % kLegendColumns);
-    const double top = frame.bottom + kAxis + 4 + 18 * static_cast<double>(part / kLegendColumns);
+    const std::size_t row = part / kLegendColumns;
+    const double top = frame.bottom + kAxis + 4 + 18 * static_cast<double>(row);
     out += fmt::format("<path class=\"f{}\" d=\"M{:.1f} {:.1f}h10v10h-10z\"/>\n", part, left, top) +
            text_at(left + 15, top + 9, "", content.parts[part].label);
   }
