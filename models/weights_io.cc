@@ -59,10 +59,10 @@ static std::map<std::string, HfTensor> current_tensors(const ModelKind& kind,
                               "table for both",
                               path.string(), tie.of, shape_text(first->second.stored->shape),
                               tie.copy, shape_text(second->second.stored->shape)),
-                  std::string("remove the one that was not trained") +
-                      (kind.head() == "mlm" ? "; \"tie_word_embeddings\": false in config.json "
-                                              "keeps both, of one shape"
-                                            : ""));
+                  kind.head() == "mlm"
+                      ? "remove the one that was not trained; \"tie_word_embeddings\": false in "
+                        "config.json keeps both, of one shape"
+                      : "remove the one that was not trained");
   }
   for (const auto& [name, copy] : format.copies())
     if (const auto read = stored.extract(copy)) stored.insert_or_assign(name, read.mapped());

@@ -47,7 +47,6 @@ nlohmann::json start_of(const TrainRequest& request, const RunData& data) {
   nlohmann::json start = {
       {"version", version()}, {"settings", to_json(config)}, {"data", data.fingerprints()}};
   if (!data.left_out.empty()) start["left_out"] = data.left_out;
-  if (request.fork) start["resume_mode"] = "fork";
   if (request.resume)
     start["checkpoint"] = content_of_checkpoint(request.from.checkpoint);
   else if (const std::string& pretrained = config.model.pretrained; !pretrained.empty())

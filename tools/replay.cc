@@ -101,10 +101,9 @@ int ranks_of(const std::vector<nlohmann::json>& lines, std::int64_t step) {
   return ranks;
 }
 
-// The checkpoint that a fork began with; empty: the run is no fork. Throws kUsage for steps that
-// the run has not made.
-std::string fork_of(const std::vector<nlohmann::json>& lines, std::int64_t step) {
-  if (lines.empty()) return {};
+// Throws kUsage for a step that the run has not made.
+void check_made(const std::vector<nlohmann::json>& lines, std::int64_t step) {
+  if (lines.empty()) return;
   const nlohmann::json &first = lines.front(), &last = lines.back();
   if (last["event"] == "end" && step > last["step"])
     throw Error(ExitCode::kUsage, fmt::format("--step is {}, and the run ended with step {}", step,
@@ -113,7 +112,6 @@ std::string fork_of(const std::vector<nlohmann::json>& lines, std::int64_t step)
     throw Error(ExitCode::kUsage,
                 fmt::format("--step is {}, and the run began with step {}", step, begin + 1),
                 "it is a fork of " + first.value("fork_of", "another run"));
-  return first.value("fork_of", "");
 }
 
 }  // namespace
@@ -131,7 +129,8 @@ void replay(const ReplayRequest& asked) {
   if (asked.step == 0) crash = read_crash(asked.run / fmt::format("crash-{}.json", step));
   std::vector<nlohmann::json> lines;
   if (!crash.ranks) lines = starts_and_ends(asked.run);
-  if (asked.step > 0) crash.fork_of = fork_of(lines, step);
+  if (asked.step > 0) check_made(lines, step);
+  if (asked.step > 0 && !lines.empty()) crash.fork_of = lines.front().value("fork_of", "");
   const int ranks = crash.ranks ? *crash.ranks : ranks_of(lines, step);
   const TrainRequest request = request_before(asked.run, step, crash);
   const RunConfig& config = request.loaded.config;

@@ -105,7 +105,7 @@ bool is_run(const fs::path& folder) {
   return fs::exists(folder / "metrics.jsonl") || fs::exists(folder / kComparisonFile);
 }
 
-// Whether nothing in `folder` is a user's. A kill may have left a part.
+// Whether `folder` is a run's, whole or what a kill has left of it.
 bool holds_run(const fs::path& folder) {
   std::error_code error;
   return fs::is_directory(folder, error) &&
@@ -284,7 +284,8 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
     throw Error(ExitCode::kCannotCreate, folder.string() + ": " + why, hint);
   };
   if (const std::string fault = text_fault(folder.string()); !fault.empty())
-    refuse(fault, "rename it, or choose another run.folder");
+    throw Error(ExitCode::kCannotCreate, fmt::format("{}: {}", folder.string(), fault),
+                "rename it, or choose another run.folder");
   std::error_code error;
   const fs::path whole = fs::weakly_canonical(fs::absolute(folder), error);
   if (is_checkpoint(whole))

@@ -45,8 +45,8 @@ void write_svgs(const fs::path& folder, const std::vector<PlotSection>& sections
   say(fmt::format("wrote {} plots to {}", count, folder.string()));
 }
 
-// Those on the page, which has a colour for each: where a comparison has more, the first seeds of
-// its variants.
+// The runs on the page, which has a colour for each. A larger comparison has the first seed of each
+// variant there.
 std::vector<RunRecord> shown_of(const std::vector<RunRecord>& runs,
                                 std::vector<std::string>& left_out) {
   constexpr auto kMost = static_cast<std::size_t>(kPlotColours);
