@@ -173,7 +173,8 @@ InputFile::InputFile(fs::path path)
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0) fail_errno(ExitCode::kIoError, path_, "cannot read");
   if (!S_ISREG(status.st_mode))
-    throw Error(ExitCode::kNoInput, path_.string() + ": not a regular file");
+    throw Error(ExitCode::kNoInput, path_.string() + ": not a regular file",
+                "name a file; what a pipe gives must be written to one first");
   size_ = static_cast<std::size_t>(status.st_size);
 }
 

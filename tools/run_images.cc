@@ -70,8 +70,7 @@ ImageTransformOptions image_transform(const RunConfig& config, const ModelFacts*
                       (from.folder / kHfImageProcessorFile).string(),
                       fmt::join(before->size, " x "), from.config.string(), shape[1], shape[2]),
           "\"size\" and \"crop_size\" of the one, \"image_size\" of the other: of a ResNet it is "
-          "224 "
-          "where it is left out");
+          "224 where it is left out");
   }
   std::string interpolation = image.interpolation;
   if (before) {
