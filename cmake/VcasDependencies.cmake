@@ -43,13 +43,13 @@ endif()
 # vcas_optional_library(<target> <definitions> <name> <header> <library> <lack>): where the library
 # is found, <target> links it and VCAS_<name>=1 joins <definitions>, for the sources that use it.
 function(vcas_optional_library target definitions name header library lack)
-  find_path(VCAS_${name}_INCLUDE ${header})
-  find_library(VCAS_${name}_LIBRARY ${library})
-  mark_as_advanced(VCAS_${name}_INCLUDE VCAS_${name}_LIBRARY)
-  if(VCAS_${name}_INCLUDE AND VCAS_${name}_LIBRARY)
+  find_path(VCAS_${library}_INCLUDE ${header})
+  find_library(VCAS_${library}_LIBRARY ${library})
+  mark_as_advanced(VCAS_${library}_INCLUDE VCAS_${library}_LIBRARY)
+  if(VCAS_${library}_INCLUDE AND VCAS_${library}_LIBRARY)
     set(${definitions} ${${definitions}} VCAS_${name}=1 PARENT_SCOPE)
     target_link_libraries(${target} INTERFACE
-      $<BUILD_INTERFACE:${VCAS_${name}_LIBRARY}> $<INSTALL_INTERFACE:${library}>)
+      $<BUILD_INTERFACE:${VCAS_${library}_LIBRARY}> $<INSTALL_INTERFACE:${library}>)
   else()
     message(STATUS "${name} was not found: ${lack}")
   endif()
@@ -69,7 +69,7 @@ endforeach()
 add_library(vcas_images INTERFACE)
 set_target_properties(vcas_images PROPERTIES EXPORT_NAME images)
 set(VCAS_IMAGES "")
-vcas_optional_library(vcas_images VCAS_IMAGES JPEG turbojpeg.h turbojpeg
-                      "JPEG files cannot be read (package libturbojpeg0-dev)")
+vcas_optional_library(vcas_images VCAS_IMAGES JPEG jpeglib.h jpeg
+                      "JPEG files cannot be read (package libjpeg-dev)")
 vcas_optional_library(vcas_images VCAS_IMAGES PNG spng.h spng
                       "PNG files cannot be read (package libspng-dev)")

@@ -53,9 +53,8 @@ int ConfigOrigins::count_given() const {
 }
 
 bool ConfigErrors::has_error(const std::string& key) const {
-  return std::any_of(faulty_.begin(), faulty_.end(), [&](const std::string& faulty) {
-    return key == faulty ||
-           (key.compare(0, faulty.size(), faulty) == 0 && key[faulty.size()] == '.');
+  return std::ranges::any_of(faulty_, [&](const std::string& faulty) {
+    return key == faulty || key.starts_with(faulty + ".");
   });
 }
 

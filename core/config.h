@@ -2,8 +2,7 @@
 //
 //   struct TrainConfig {
 //     double learning_rate = 1e-3;
-//     template <class Visitor>
-//     void fields(Visitor& v) {
+//     void fields(Setting& v) {
 //       v.field("learning_rate", learning_rate, "Peak learning rate.", above(0.0));
 //     }
 //     void validate(ConfigErrors& errors) const;  // optional: what one range cannot say

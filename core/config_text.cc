@@ -106,8 +106,8 @@ struct PrintedLine {
 
 bool has_shown(const Setting& setting, const SettingFilter& shown) {
   if (!setting.is_section()) return shown(setting);
-  return std::any_of(setting.children.begin(), setting.children.end(),
-                     [&](const Setting& child) { return has_shown(child, shown); });
+  return std::ranges::any_of(setting.children,
+                             [&](const Setting& child) { return has_shown(child, shown); });
 }
 
 void print_section(const Setting& section, const SettingFilter& shown,

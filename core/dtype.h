@@ -7,7 +7,6 @@
 #include <type_traits>
 
 #include "core/bfloat16.h"
-#include "core/error.h"
 
 namespace vcas {
 

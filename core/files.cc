@@ -146,6 +146,12 @@ void fail_errno(ExitCode code, const fs::path& path, std::string_view what) {
       hint_of(number));
 }
 
+void fail_listing(const fs::filesystem_error& error) {
+  throw Error(ExitCode::kNoInput,
+              fmt::format("{}: {}", error.path1().string(), error.code().message()),
+              "the folder must be there and may be read");
+}
+
 FileDescriptor open_file(const fs::path& path, int flags) {
   return FileDescriptor(
       uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); }));

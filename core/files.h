@@ -28,6 +28,8 @@ class FileDescriptor {
 // Throws "PATH: <what>: <errno as text>".
 [[noreturn]] void fail_errno(ExitCode code, const std::filesystem::path& path,
                              std::string_view what);
+// What std::filesystem says of a folder that cannot be listed, as kNoInput.
+[[noreturn]] void fail_listing(const std::filesystem::filesystem_error& error);
 
 // These go on after signals. `open_file` adds O_CLOEXEC; a descriptor below 0 tells that it failed,
 // and errno why. The others throw kIoError.

@@ -4,8 +4,7 @@
 //
 //   struct Square final : Figure {
 //     double side = 1;
-//     template <class Visitor>
-//     void fields(Visitor& v) { v.field("side", side, "Length of a side.", above(0.0)); }
+//     void fields(Setting& v) { v.field("side", side, "Length of a side.", above(0.0)); }
 //     double area() const override { return side * side; }
 //   };
 //   VCAS_REGISTER_PART(Figure, "square", Square);
@@ -20,6 +19,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,11 +64,19 @@ struct PartRegistration {
                           section.settings_of(name, static_cast<Kind&>(part), chosen);
                         }})
             .second;
-    VCAS_CHECK(is_new, std::string("two kinds are called ") + type);
+    VCAS_CHECK(is_new, std::string("two kinds are called ") + type +
+                           ", or vcas is linked twice, in a SHARED library and in the program");
   }
 };
 
+// Held while kinds are made or copied. One for all: kinds may have parts of any Base.
+inline std::recursive_mutex& part_making() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
+
 // A value: copies have settings of their own. The settings of kinds that are not chosen are kept.
+// Threads may read one at the same time, as any other value.
 template <class Base>
 class Part {
  public:
@@ -79,6 +87,7 @@ class Part {
       : type(std::move(default_type)), help_(std::move(help)), key_(key) {}
   Part(Part&&) noexcept = default;
   Part(const Part& other) : type(other.type), help_(other.help_), key_(other.key_) {
+    const std::lock_guard lock(part_making());
     for (const auto& [name, kind] : other.made_)
       made_.emplace(name, part_kinds<Base>().at(name).copy(*kind));
   }
@@ -110,9 +119,10 @@ class Part {
   Base& of(const std::string& name) const {
     const auto kind = part_kinds<Base>().find(name);
     if (kind == part_kinds<Base>().end()) fail(name);
-    std::unique_ptr<Base>& made = made_[name];
-    if (!made) made = kind->second.make();
-    return *made;
+    const std::lock_guard lock(part_making());
+    auto made = made_.find(name);
+    if (made == made_.end()) made = made_.emplace(name, kind->second.make()).first;
+    return *made->second;
   }
   [[noreturn]] void fail(const std::string& name) const {
     std::vector<std::string> types;

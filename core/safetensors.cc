@@ -12,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/bfloat16.h"
 #include "core/files.h"
 
 namespace vcas {
@@ -183,6 +184,31 @@ void convert_to_floats(std::span<const std::byte> bytes, std::span<float> out, C
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = convert(load<T>(&bytes[i * sizeof(T)]));
 }
 
+[[noreturn]] void fail(const std::string& file, const std::string& why, std::string hint = {}) {
+  throw Error(ExitCode::kBadData, file + ": " + why, std::move(hint));
+}
+
+// The text of the header.
+std::string_view header_text(std::span<const std::byte> bytes, const std::string& file) {
+  if (bytes.size() < 8)
+    fail(file, fmt::format("not a safetensors file: only {} bytes", bytes.size()));
+  const std::uint64_t header_bytes = load<std::uint64_t>(bytes.data());
+  if (header_bytes > kMaxHeaderBytes)
+    fail(file, fmt::format("not a safetensors file: a header of {} bytes, at most {} are allowed",
+                           header_bytes, kMaxHeaderBytes));
+  if (header_bytes > bytes.size() - 8)
+    fail(file,
+         fmt::format("a header of {} bytes in a file of {} bytes", header_bytes, bytes.size()),
+         "is the file cut off?");
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);
+  if (!text.starts_with('{')) fail(file, "not a safetensors file: header does not start with {");
+  // To the JSON reader a NUL is the end of its text, whatever follows.
+  if (const auto nul = text.find('\0'); nul != std::string_view::npos)
+    fail(file, fmt::format("header is not JSON at byte {}: a NUL", nul),
+         "a header is padded with spaces");
+  return text;
+}
+
 }  // namespace
 
 std::string_view stored_type_name(StoredType dtype) { return info(dtype).name; }
@@ -192,32 +218,7 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-// The text of the header.
-static std::string_view header_text(std::span<const std::byte> bytes, const std::string& file) {
-  const auto fail = [&](const std::string& why, std::string hint = {}) {
-    throw Error(ExitCode::kBadData, file + ": " + why, std::move(hint));
-  };
-  if (bytes.size() < 8) fail(fmt::format("not a safetensors file: only {} bytes", bytes.size()));
-  const std::uint64_t header_bytes = load<std::uint64_t>(bytes.data());
-  if (header_bytes > kMaxHeaderBytes)
-    fail(fmt::format("not a safetensors file: a header of {} bytes, at most {} are allowed",
-                     header_bytes, kMaxHeaderBytes));
-  if (header_bytes > bytes.size() - 8)
-    fail(fmt::format("a header of {} bytes in a file of {} bytes", header_bytes, bytes.size()),
-         "is the file cut off?");
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);
-  if (!text.starts_with('{')) fail("not a safetensors file: header does not start with {");
-  // To the JSON reader a NUL is the end of its text, whatever follows.
-  if (const auto nul = text.find('\0'); nul != std::string_view::npos)
-    fail(fmt::format("header is not JSON at byte {}: a NUL", nul),
-         "a header is padded with spaces");
-  return text;
-}
-
 SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& file) {
-  const auto fail = [&](const std::string& why, std::string hint = {}) {
-    throw Error(ExitCode::kBadData, file + ": " + why, std::move(hint));
-  };
   const std::string_view text = header_text(bytes, file);
   HeaderReader reader(file);
   nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
@@ -235,7 +236,7 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
     const std::uint64_t begin = static_cast<std::uint64_t>(entry.offsets[0]);
     const std::uint64_t end = static_cast<std::uint64_t>(entry.offsets[1]);
     const auto fail_tensor = [&](const std::string& why) {
-      fail(fmt::format("tensor {}: {}", entry.name, why));
+      fail(file, fmt::format("tensor {}: {}", entry.name, why));
     };
     if (end < begin) fail_tensor(fmt::format("data_offsets [{}, {}] run backwards", begin, end));
     if (begin != position)
@@ -248,7 +249,8 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
                               want ? std::to_string(*want) : "more than 2^64", begin, end,
                               end - begin));
     if (end > buffer.size())
-      fail(fmt::format("tensor {}: data ends at {}, but the file holds {} bytes of data",
+      fail(file,
+           fmt::format("tensor {}: data ends at {}, but the file holds {} bytes of data",
                        entry.name, end, buffer.size()),
            "is the file cut off?");
     content.tensors.push_back({std::move(entry.name), entry.dtype, std::move(entry.shape),
@@ -256,8 +258,8 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
     position = end;
   }
   if (position != buffer.size())
-    fail(fmt::format("tensors end at byte {} of the data, but the file holds {}", position,
-                     buffer.size()));
+    fail(file, fmt::format("tensors end at byte {} of the data, but the file holds {}", position,
+                           buffer.size()));
   return content;
 }
 
@@ -273,18 +275,16 @@ void SafetensorsFile::read_floats(const StoredTensor& tensor, std::span<float> o
   VCAS_CHECK(
       out.size() * stored_type_bytes(tensor.dtype) == tensor.bytes.size(),
       fmt::format("{} floats for tensor {} {}", out.size(), tensor.name, shape_text(tensor.shape)));
+  constexpr auto cast = [](auto value) { return static_cast<float>(value); };
   switch (tensor.dtype) {
     case StoredType::kF32:
-      return convert_to_floats<float>(tensor.bytes, out, [](float value) { return value; });
+      return convert_to_floats<float>(tensor.bytes, out, cast);
     case StoredType::kF64:
-      return convert_to_floats<double>(tensor.bytes, out,
-                                       [](double value) { return static_cast<float>(value); });
+      return convert_to_floats<double>(tensor.bytes, out, cast);
     case StoredType::kF16:
       return convert_to_floats<std::uint16_t>(tensor.bytes, out, half_to_float);
     case StoredType::kBF16:
-      return convert_to_floats<std::uint16_t>(tensor.bytes, out, [](std::uint16_t value) {
-        return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
-      });
+      return convert_to_floats<bfloat16>(tensor.bytes, out, cast);
     default:
       throw Error(ExitCode::kBadData,
                   fmt::format("{}: tensor {}: dtype {} where floating point is needed", path_,

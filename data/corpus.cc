@@ -45,8 +45,7 @@ std::int64_t for_each_line(const std::filesystem::path& file, bool skip_bad,
       ++skipped;
     } else {
       throw Error(ExitCode::kBadData, fmt::format("{}: {}", lines.place(), fault),
-                  "if the text is Latin-1, iconv -f latin1 -t utf-8 converts it; "
-                  "data.skip_bad_rows=true leaves bad lines out");
+                  encoding_hint(line) + "; data.skip_bad_rows=true leaves bad lines out");
     }
   }
   return skipped;
@@ -144,7 +143,7 @@ Corpus read_corpus(const CorpusOptions& options, ContentHash key,
           std::move(sources)};
 }
 
-std::vector<std::filesystem::path> corpus_files(const std::string& name) {
+std::vector<std::filesystem::path> corpus_files(const std::string& name) try {
   std::vector<std::filesystem::path> files;
   if (std::filesystem::is_directory(name)) {
     for (const auto& entry : std::filesystem::directory_iterator(name))
@@ -166,6 +165,8 @@ std::vector<std::filesystem::path> corpus_files(const std::string& name) {
       throw Error(ExitCode::kBadData, fmt::format("{}: the path: {}", file.string(), fault),
                   "names of files are UTF-8: rename the file or its folder");
   return files;
+} catch (const std::filesystem::filesystem_error& error) {
+  fail_listing(error);
 }
 
 void CorpusSettings::fields(Setting& v, const char* train_help) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,6 @@
 #include "data/augment.h"
 #include "data/dataset.h"
 #include "data/image_files.h"
-#include "data/token_cache.h"
 #include "data/tokenizer.h"
 
 namespace vcas {
@@ -51,13 +51,14 @@ struct DataRequest {
 
 struct OpenedData {
   std::unique_ptr<Dataset> items;
-  const TokenContent* tokens = nullptr;   // of labelled texts, held by `items`; else null
-  std::int64_t most_masked = 0;           // masked positions of an item
-  std::int64_t skipped_rows = 0;          // bad rows that were left out
-  std::vector<std::string> skipped = {};  // what is wrong with images that were left out
-  std::int64_t checked = 0;               // images decoded beforehand
-  std::vector<std::string> files = {};    // of each item; empty where they are rows of one file
-  std::string note = {};                  // on what was read
+  std::span<const std::int32_t> tokens = {};  // of texts, held by `items`; none: not looked at
+  bool has_pairs = false;                     // texts are pairs
+  std::int64_t most_masked = 0;               // masked positions of an item
+  std::int64_t skipped_rows = 0;              // bad rows that were left out
+  std::vector<std::string> skipped = {};      // what is wrong with images that were left out
+  std::int64_t checked = 0;                   // images decoded beforehand
+  std::vector<std::string> files = {};        // of each item; empty where they are rows of one file
+  std::string note = {};                      // on what was read
 };
 
 // What a model says of unlabelled items. One of the two lists is empty.

@@ -12,7 +12,11 @@
 #include "core/files.h"
 #include "core/utf8.h"
 #ifdef VCAS_JPEG
-#include <turbojpeg.h>
+#include <csetjmp>
+#include <cstdio>
+// After <cstdio>, which it needs.
+#include <jerror.h>
+#include <jpeglib.h>
 #endif
 #ifdef VCAS_PNG
 #include <spng.h>
@@ -47,32 +51,73 @@ void cmyk_to_rgb(const std::vector<std::uint8_t>& cmyk, std::vector<std::uint8_t
     rgb[i] = static_cast<std::uint8_t>((cmyk[i / 3 * 4 + i % 3] * cmyk[i / 3 * 4 + 3] + 127) / 255);
 }
 
+// What is missing or wrong inside a file is a warning of the decoder, which fills the rest with
+// grey. Some do no harm: bytes between two parts of the file, a later revision of JFIF, an unknown
+// colour transform. Phones write sequential scans that name other coefficients.
+bool is_harmless(int message) {
+  constexpr std::array kHarmless = {JWRN_EXTRANEOUS_DATA, JWRN_JFIF_MAJOR, JWRN_ADOBE_XFORM,
+                                    JWRN_NOT_SEQUENTIAL};
+  return std::ranges::count(kHarmless, message) > 0;
+}
+
+class JpegDecoder {
+ public:
+  explicit JpegDecoder(const std::string& name) : name_(name) {
+    image_.err = jpeg_std_error(&errors_);
+    image_.client_data = this;
+    errors_.error_exit = leave;
+    errors_.emit_message = [](j_common_ptr image, int level) {
+      if (level < 0 && !is_harmless(image->err->msg_code)) leave(image);
+    };
+    run([&] { jpeg_create_decompress(&image_); });
+  }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+  ~JpegDecoder() { jpeg_destroy_decompress(&image_); }
+
+  DecodedImage decode(Bytes bytes) {
+    run([&] {
+      jpeg_mem_src(&image_, bytes.data(), bytes.size());
+      jpeg_read_header(&image_, TRUE);
+    });
+    DecodedImage image = make_image(name_, image_.image_height, image_.image_width);
+    const bool cmyk = image_.jpeg_color_space == JCS_CMYK || image_.jpeg_color_space == JCS_YCCK;
+    image_.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
+    std::vector<std::uint8_t> four(cmyk ? image.pixels.size() / 3 * 4 : 0);
+    std::uint8_t* row = cmyk ? four.data() : image.pixels.data();
+    const std::size_t row_bytes = static_cast<std::size_t>(image.width) * (cmyk ? 4 : 3);
+    run([&] {
+      jpeg_start_decompress(&image_);
+      for (; image_.output_scanline < image_.output_height; row += row_bytes)
+        jpeg_read_scanlines(&image_, &row, 1);
+      jpeg_finish_decompress(&image_);
+    });
+    if (cmyk) cmyk_to_rgb(four, image.pixels);
+    return image;
+  }
+
+ private:
+  // A call that fails jumps back to here. So nothing within `calls` may have a destructor.
+  template <class Calls>
+  void run(const Calls& calls) {
+    if (setjmp(jump_) != 0) fail_damaged(name_, text_);
+    calls();
+  }
+  [[noreturn]] static void leave(j_common_ptr image) {
+    auto& own = *static_cast<JpegDecoder*>(image->client_data);
+    image->err->format_message(image, own.text_);
+    longjmp(own.jump_, 1);
+  }
+
+  const std::string& name_;
+  jpeg_decompress_struct image_{};
+  jpeg_error_mgr errors_{};
+  char text_[JMSG_LENGTH_MAX] = {};
+  std::jmp_buf jump_;
+};
+
 DecodedImage decode_jpeg(Bytes bytes, const std::string& name) {
-  const auto destroy = [](tjhandle handle) { tjDestroy(handle); };
-  const std::unique_ptr<void, decltype(destroy)> decoder(tjInitDecompress(), destroy);
-  if (!decoder) throw std::bad_alloc();
-  // What is missing or wrong inside the file is a warning of the decoder, which fills the rest with
-  // grey. Bytes between two parts of the file do no harm, nor does a later revision of JFIF.
-  const auto check = [&](int status) {
-    const std::string why = status == 0 ? "" : tjGetErrorStr2(decoder.get());
-    if (status == 0 || (tjGetErrorCode(decoder.get()) == TJERR_WARNING &&
-                        (why.find("extraneous bytes") != std::string::npos ||
-                         why.find("unknown JFIF revision") != std::string::npos)))
-      return;
-    fail_damaged(name, why);
-  };
-  int width = 0, height = 0, subsampling = 0, colours = 0;
-  const int status = tjDecompressHeader3(decoder.get(), bytes.data(), bytes.size(), &width, &height,
-                                         &subsampling, &colours);
-  if (width < 1) check(status);  // a subsampling that has no name there is read all the same
-  DecodedImage image = make_image(name, height, width);
-  const bool cmyk = colours == TJCS_CMYK || colours == TJCS_YCCK;
-  std::vector<std::uint8_t> four(cmyk ? image.pixels.size() / 3 * 4 : 0);
-  check(tjDecompress2(decoder.get(), bytes.data(), bytes.size(),
-                      cmyk ? four.data() : image.pixels.data(), width, 0, height,
-                      cmyk ? TJPF_CMYK : TJPF_RGB, 0));
-  if (cmyk) cmyk_to_rgb(four, image.pixels);
-  return image;
+  return JpegDecoder(name).decode(bytes);
 }
 #endif
 
@@ -112,7 +157,7 @@ const std::array<Format, 2>& formats() {
 #else
        nullptr,
 #endif
-       "libturbojpeg0-dev"},
+       "libjpeg-dev"},
       {"PNG",
        {".png", ".png"},
        "\x89PNG\r\n\x1A\n",

@@ -103,8 +103,7 @@ FolderFiles find_image_files(const fs::path& folder) try {
   std::ranges::sort(files.others);
   return files;
 } catch (const fs::filesystem_error& error) {
-  throw Error(ExitCode::kNoInput,
-              fmt::format("{}: {}", error.path1().string(), error.code().message()));
+  fail_listing(error);
 }
 
 std::vector<std::string> check_images(const ImageCheck& check, ImageFilesContent& content) {
@@ -121,8 +120,9 @@ std::vector<std::string> check_images(const ImageCheck& check, ImageFilesContent
     throw Error(ExitCode::kBadData,
                 fmt::format("{} of {} images are bad\n  {}", count, content.files.size(),
                             fmt::join(faults, "\n  ")),
-                "replace them, or take them out of the folder; data.skip_bad_rows=true leaves "
-                "them out");
+                check.skip ? "replace them: not one is left"
+                           : "replace them, or take them out of the folder; "
+                             "data.skip_bad_rows=true leaves them out");
   }
   for (auto image = bad.rbegin(); image != bad.rend(); ++image) {
     const auto at = static_cast<std::ptrdiff_t>(image->file);

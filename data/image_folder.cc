@@ -31,8 +31,7 @@ FolderEntries list_folder(const fs::path& folder) try {
   std::ranges::sort(entries.files);
   return entries;
 } catch (const fs::filesystem_error& error) {
-  throw Error(ExitCode::kNoInput,
-              fmt::format("{}: {}", error.path1().string(), error.code().message()));
+  fail_listing(error);
 }
 
 // The files of all classes, before any is decoded.

@@ -21,7 +21,9 @@ ImageTransform::ImageTransform(ImageTransformOptions options, std::int64_t chann
   if (std::ssize(means) != channels || std::ssize(deviations) != channels)
     throw Error(ExitCode::kBadConfig,
                 fmt::format("mean has {} values and std has {}, but the images have {} channels",
-                            means.size(), deviations.size(), channels));
+                            means.size(), deviations.size(), channels),
+                "give data.image.mean and data.image.std one value a channel; where they come from "
+                "model.pretrained, its model reads other channels than the data have");
   if (short_side != 0 && (size == 0 || short_side < size))
     throw Error(ExitCode::kBadConfig,
                 fmt::format("data.image.short_side is {}, and data.image.size, which is cut out of "

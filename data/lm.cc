@@ -21,14 +21,19 @@ void check_whole_files(const Tokenizer& tokenizer) {
         fmt::format("{} adds a blank before each text, and whole files are encoded in parts",
                     tokenizer.name()),
         "data.text.documents=lines, or \"add_prefix_space\": false there");
-  for (std::int32_t id = 0; id < tokenizer.size(); ++id)
-    if (const std::string_view token = tokenizer.token(id);
-        token.find('\n', token.find_first_not_of(" \t\r\n")) != token.npos)
-      throw Error(ExitCode::kBadConfig,
-                  fmt::format("{}: token {} has a line end behind a word, and whole files are "
-                              "encoded in parts that end there",
-                              tokenizer.name(), id),
-                  "data.text.documents=lines, which has no line ends in its texts");
+  constexpr std::string_view kBlanks = " \t\n\v\f\r";
+  for (std::int32_t id = 0; id < tokenizer.size(); ++id) {
+    const std::string_view token = tokenizer.token(id);
+    const std::size_t word = token.find_first_not_of(kBlanks);
+    if (word == token.npos ||
+        (token.find('\n', word) == token.npos && kBlanks.find(token.back()) == kBlanks.npos))
+      continue;
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("{}: token {} has a line end or a last blank behind a word, and whole "
+                            "files are encoded in parts that end there",
+                            tokenizer.name(), id),
+                "data.text.documents=lines, whose texts are whole lines");
+  }
 }
 
 }  // namespace
@@ -110,8 +115,12 @@ class NextWords final : public TextKind {
     CorpusOptions options = corpus_.options(request, tokens_);
     options.whole_files = documents_ == "files";
     auto words = load_lm(options, tokens_.max_length, *request.tokenizer);
-    const std::int64_t rows = words->item_shape()[0], skipped = words->skipped_rows();
-    return {.items = std::move(words), .most_masked = rows, .skipped_rows = skipped};
+    const TokenStream& stream = words->stream();
+    const std::int64_t rows = words->item_shape()[0];
+    return {.items = std::move(words),
+            .tokens = stream.tokens(),
+            .most_masked = rows,
+            .skipped_rows = stream.skipped_rows()};
   }
 
  private:

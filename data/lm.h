@@ -27,7 +27,7 @@ class LmDataset final : public Dataset {
   std::int32_t label(std::int64_t) const override { return -1; }
   // All rows are masked positions, and their labels the tokens behind them.
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
-  std::int64_t skipped_rows() const { return stream_.skipped_rows(); }
+  const TokenStream& stream() const { return stream_; }
 
  private:
   std::int64_t predicted() const { return std::ssize(stream_.tokens()) - 1; }
@@ -38,7 +38,7 @@ class LmDataset final : public Dataset {
 };
 
 // `max_length`: tokens of an item. Throws as read_corpus does, and kBadData for a single token.
-// kBadConfig: whole files, and a tokenizer that adds blanks.
+// kBadConfig: whole files, and a tokenizer that makes other tokens of their parts.
 std::unique_ptr<LmDataset> load_lm(const CorpusOptions& options, std::int64_t max_length,
                                    const Tokenizer& tokenizer);
 

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "core/error.h"
+#include "core/sizes.h"
 
 namespace vcas {
 namespace {
@@ -24,7 +26,13 @@ void check_options(const Dataset& dataset, const LoaderOptions& options, std::in
   require(!options.drop_last || size >= options.batch,
           fmt::format("a batch of {} cannot be filled from {} items", options.batch, size),
           "train.batch_size must be smaller, or the data larger");
-  const int ranks = options.place.size;
+  require(options.batch <= std::numeric_limits<std::int64_t>::max() - size,
+          fmt::format("a batch of {} items is too large to count", options.batch),
+          "the data have fewer: give LoaderOptions::batch their number");
+  const auto [rank, ranks, local_rank, local_ranks] = options.place;
+  require(rank >= 0 && rank < ranks,
+          fmt::format("LoaderOptions::place is rank {} of {}", rank, ranks),
+          "take Ranks::place: ranks count from 0, and there is at least one");
   require(options.batch % ranks == 0 && (options.drop_last || ranks == 1),
           fmt::format("{} ranks cannot share batches of {} items", ranks, options.batch),
           "train.batch_size must be a multiple of the ranks");
@@ -77,7 +85,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, std::int64_
   steps_per_epoch_ = (options.drop_last ? items_ : items_ + options.batch - 1) / options.batch;
   ring_.resize(options.prefetch + 1);
   const std::vector<std::int64_t> shape = dataset.item_shape();
-  item_values_ = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  item_values_ = product_of(shape);
   const bool images = shape.size() == 3;
   parts_.resize(images ? static_cast<std::size_t>(options.threads - 1) : 0);
   for (std::int64_t ahead = 0; chooser_ && ahead < options.prefetch; ++ahead)

@@ -57,11 +57,12 @@ std::vector<std::int64_t> MlmDataset::item_shape() const {
   return {std::min(item_rows_, std::ssize(stream_.tokens()))};
 }
 
-std::int64_t MlmDataset::masked_count(std::int64_t rows) const {
-  const std::int64_t candidates = rows - kSpecial;
-  const auto wanted = static_cast<std::int64_t>(
-      std::lround(masking_.probability * static_cast<double>(candidates)));
-  return std::clamp<std::int64_t>(wanted, std::min<std::int64_t>(1, candidates), candidates);
+std::int64_t MlmDataset::masked_count(std::int64_t rows) const { return share_of(rows - kSpecial); }
+
+std::int64_t MlmDataset::share_of(std::int64_t maskable) const {
+  const auto wanted =
+      static_cast<std::int64_t>(std::lround(masking_.probability * static_cast<double>(maskable)));
+  return std::clamp<std::int64_t>(wanted, std::min<std::int64_t>(1, maskable), maskable);
 }
 
 // The words (or single tokens) of an item that may be masked.
@@ -81,19 +82,29 @@ std::vector<MlmDataset::Word> MlmDataset::maskable_words(
   return words;
 }
 
-void MlmDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) const {
-  VCAS_CHECK(index >= 0 && index < size(), fmt::format("item {} of {}", index, size()));
+std::span<const std::int32_t> MlmDataset::item_tokens(std::int64_t index) const {
   const std::span<const std::int32_t> all = stream_.tokens();
   const std::int64_t begin = index * item_rows_;
-  const std::int64_t rows = std::min(item_rows_, std::ssize(all) - begin);
+  return all.subspan(begin, std::min(item_rows_, std::ssize(all) - begin));
+}
+
+bool MlmDataset::can_mask() const {
+  std::int64_t index = 0;
+  while (index < size() && maskable_words(item_tokens(index)).empty()) ++index;
+  return index < size();
+}
+
+void MlmDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) const {
+  VCAS_CHECK(index >= 0 && index < size(), fmt::format("item {} of {}", index, size()));
+  const std::span<const std::int32_t> item = item_tokens(index);
   if (out.offsets.empty()) out.offsets.push_back(0);
   if (out.masked_offsets.empty()) out.masked_offsets.push_back(0);
   const std::int64_t base = out.offsets.back();
-  out.tokens.insert(out.tokens.end(), all.begin() + begin, all.begin() + begin + rows);
+  out.tokens.insert(out.tokens.end(), item.begin(), item.end());
   out.token_types.resize(out.tokens.size(), 0);
-  out.offsets.push_back(base + rows);
+  out.offsets.push_back(base + std::ssize(item));
 
-  std::vector<Word> words = maskable_words(std::span(out.tokens).subspan(base));
+  std::vector<Word> words = maskable_words(item);
   const auto count = static_cast<std::uint32_t>(words.size());
 
   // Words in random order until the number is full; a word that would exceed it is passed over.
@@ -101,7 +112,9 @@ void MlmDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) co
   const auto draw_words = [&](std::int64_t position, std::uint32_t(&bits)[4]) {
     philox_draw(address, static_cast<std::uint64_t>(index) << kRowBits | position, bits);
   };
-  std::int64_t missing = masked_count(rows);
+  std::int64_t maskable = 0;
+  for (const Word& word : words) maskable += word.end - word.begin;
+  std::int64_t missing = share_of(maskable);
   const std::size_t first_masked = out.masked_rows.size();
   const auto mask_rows = [&](std::int64_t from, std::int64_t to) {
     for (std::int64_t row = from; row < to; ++row)
@@ -171,6 +184,11 @@ std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& options, const Tokenizer&
       masking.continues.push_back(tokenizer.continues_word(id));
   auto dataset = std::make_unique<MlmDataset>(std::move(corpus.tokens), options.max_length,
                                               std::move(masking));
+  if (!dataset->can_mask())
+    throw Error(
+        ExitCode::kBadData,
+        fmt::format("{}: no token can be masked", corpus.sources.back().path.string()),
+        "all texts are [SEP], which stands between documents: name a file that has words too");
   dataset->set_sources(std::move(corpus.sources));
   return dataset;
 }
@@ -202,8 +220,11 @@ class MaskedWords final : public TextKind {
     options.max_length = tokens_.max_length;
     auto masked = load_mlm(options, *request.tokenizer);
     const std::int64_t most_masked = masked->masked_count(masked->item_shape()[0]);
-    const std::int64_t skipped = masked->skipped_rows();
-    return {.items = std::move(masked), .most_masked = most_masked, .skipped_rows = skipped};
+    const TokenStream& stream = masked->stream();
+    return {.items = std::move(masked),
+            .tokens = stream.tokens(),
+            .most_masked = most_masked,
+            .skipped_rows = stream.skipped_rows()};
   }
 
  private:

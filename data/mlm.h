@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,15 +43,18 @@ class MlmDataset final : public Dataset {
   std::int32_t label(std::int64_t) const override { return -1; }
   // Masked positions depend on (draw.seed, draw.epoch, index) alone.
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
-  std::int64_t skipped_rows() const { return stream_.skipped_rows(); }
-  // Masked tokens of an item of `rows`. The number is fixed, so memory can be planned.
-  // Whole words may leave a few of them out. Where no word fits, one is masked in part.
+  const TokenStream& stream() const { return stream_; }
+  // Most masked tokens of an item of `rows`, so memory can be planned. Separators are never masked.
+  // Whole words may leave a few out. Where no word fits, one is masked in part.
   std::int64_t masked_count(std::int64_t rows) const;
+  bool can_mask() const;  // a token of any item
 
  private:
   struct Word {
     std::int64_t begin, end;  // rows of the item
   };
+  std::int64_t share_of(std::int64_t maskable) const;  // masked ones of so many tokens
+  std::span<const std::int32_t> item_tokens(std::int64_t index) const;
   std::vector<Word> maskable_words(std::span<const std::int32_t> tokens) const;
 
   TokenStream stream_;
@@ -60,6 +64,7 @@ class MlmDataset final : public Dataset {
 };
 
 // The last, shorter item is kept. Throws as read_corpus does, and kBadConfig for bad options.
+// kBadData: no token can be masked.
 std::unique_ptr<MlmDataset> load_mlm(const MlmOptions& options, const Tokenizer& tokenizer);
 
 }  // namespace vcas

@@ -278,8 +278,8 @@ class SyntheticTexts final : public DataKind {
   DataFacts facts() const override { return {.text = true}; }
   OpenedData open(const DataRequest& request) const override {
     auto texts = make_synthetic_text(of_request(options_, eval_items_, request));
-    const TokenContent* content = &texts->content();
-    return {.items = std::move(texts), .tokens = content};
+    const std::span<const std::int32_t> tokens = texts->content().tokens;
+    return {.items = std::move(texts), .tokens = tokens};
   }
   std::vector<std::string> given_classes() const override { return classes_; }
   std::unique_ptr<Tokenizer> make_tokenizer(const std::filesystem::path&) const override {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <utf8proc.h>
 
 #include <algorithm>
 #include <string_view>
@@ -45,14 +46,24 @@ struct TableHints {
   }
 };
 
+bool has_capitals(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    utf8proc_int32_t point = 0;
+    at += std::max<utf8proc_ssize_t>(
+        1, utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
+                            text.size() - at, &point));
+    if (utf8proc_tolower(point) != point) return true;
+  }
+  return false;
+}
+
 // Tokens with capitals are out of reach for a tokenizer that lower-cases all texts.
 void check_case(const Tokenizer& tokenizer) {
   if (!tokenizer.lower_case()) return;
   std::int64_t capitals = 0;
   for (std::int32_t id = 0; id < tokenizer.pieces(); ++id) {
     const std::string_view token = tokenizer.token(id);
-    capitals += !token.starts_with('[') && std::any_of(token.begin(), token.end(),
-                                                       [](char c) { return 'A' <= c && c <= 'Z'; });
+    capitals += !token.starts_with('[') && has_capitals(token);
   }
   constexpr std::int64_t kFew = 20;  // one in so many: a cased vocabulary has about two in five
   if (kFew * capitals <= tokenizer.pieces()) return;
@@ -176,8 +187,11 @@ std::unique_ptr<TextDataset> LabelledTextKind::load_table(const DataRequest& req
 }
 
 OpenedData LabelledTextKind::opened(std::unique_ptr<TextDataset> texts) {
-  const TokenContent& tokens = texts->content();
-  return {.items = std::move(texts), .tokens = &tokens, .skipped_rows = tokens.skipped_rows};
+  const TokenContent& content = texts->content();
+  return {.items = std::move(texts),
+          .tokens = content.tokens,
+          .has_pairs = !content.first_lengths.empty(),
+          .skipped_rows = content.skipped_rows};
 }
 
 }  // namespace vcas

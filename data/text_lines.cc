@@ -50,4 +50,10 @@ std::string text_fault(std::string_view line) {
   return {};
 }
 
+std::string encoding_hint(std::string_view line) {
+  return line.find('\0') == std::string_view::npos
+             ? "if the text is Latin-1, iconv -f latin1 -t utf-8 converts it"
+             : "if the text is UTF-16, iconv -f utf-16 -t utf-8 converts it";
+}
+
 }  // namespace vcas

@@ -38,5 +38,7 @@ std::string_view without_byte_order_mark(std::string_view text);
 // What is wrong with a line whatever its format: "byte 7 is not valid UTF-8" or "byte 7 is NUL",
 // counted from 1; empty where nothing is.
 std::string text_fault(std::string_view line);
+// What to do about it. A line of UTF-16 has a NUL.
+std::string encoding_hint(std::string_view line);
 
 }  // namespace vcas

@@ -24,8 +24,12 @@ WordPiece character_splitter(bool lower_case) {
                         .tokens = {"[UNK]"},
                         .strip_accents = lower_case,
                         .lower_case = lower_case};
-  for (std::int32_t point = 1; point < 0x10000; ++point) {
-    if (point >= 0xD800 && point < 0xE000) continue;
+  for (std::int32_t point = 1; point <= 0x10FFFF; ++point) {
+    const auto category = utf8proc_category(point);
+    if (category == UTF8PROC_CATEGORY_CS) continue;
+    // Most points beyond U+FFFF are no characters, or of private use.
+    if (point > 0xFFFF && (category == UTF8PROC_CATEGORY_CN || category == UTF8PROC_CATEGORY_CO))
+      continue;
     utf8proc_uint8_t bytes[4];
     const auto size = static_cast<std::size_t>(utf8proc_encode_char(point, bytes));
     const std::string text(reinterpret_cast<const char*>(bytes), size);
@@ -167,7 +171,7 @@ std::vector<std::string> train_vocabulary(const std::function<bool(std::string&)
     throw Error(
         ExitCode::kBadData,
         fmt::format("no word of the text can be learnt: all are longer than {} characters, or "
-                    "have signs beyond U+FFFF",
+                    "have signs that are not in Unicode",
                     splitter.max_word_length()),
         "a script without blanks needs --kind bpe");
   if (counts.empty()) fail_without_text();

@@ -17,7 +17,7 @@ struct VocabularyOptions {
 
 // The tokens of a WordPiece, in this order:
 //   the special ones
-//   the characters of the Basic Multilingual Plane in the text
+//   the characters of the text
 //   pieces by byte-pair encoding (Sennrich, Haddow, Birch, ACL 2016)
 // The most frequent pair of neighbouring pieces within words becomes a piece, again and again.
 // The first in byte order wins a tie. Fewer than `size` tokens if no pair occurs twice.

@@ -68,9 +68,9 @@ std::map<std::string, std::string> WordPiece::files(std::int64_t max_length) con
     if (std::ranges::count(added_, name, [&](const AddedToken& a) { return token(a.id); }) > 0)
       special[role] = name;
   return {{"vocab.txt", vocabulary},
-          {"tokenizer_config.json", config.dump(2) + "\n"},
-          {"special_tokens_map.json", special.dump(2) + "\n"},
-          {"tokenizer.json", tokenizer_json(*this).dump(2) + "\n"}};
+          {kTokenizerConfig, config.dump(2) + "\n"},
+          {kSpecialMap, special.dump(2) + "\n"},
+          {kTokenizerJson, tokenizer_json(*this).dump(2) + "\n"}};
 }
 
 }  // namespace vcas

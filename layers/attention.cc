@@ -16,7 +16,7 @@ class Attention final : public Layer {
  public:
   explicit Attention(const LayerConfig& config)
       : heads_(config.get_count("heads")),
-        dropout_(config.get_probability("dropout", 0)),
+        dropout_(config.get_probability("dropout")),
         causal_(config.get("causal", false)) {}
 
   NodePlan plan(const PlanInput& in) const override {

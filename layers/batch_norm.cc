@@ -10,11 +10,10 @@ namespace {
 class BatchNorm final : public Layer {
  public:
   explicit BatchNorm(const LayerConfig& config)
-      : eps_(config.get<double>("eps", 1e-5)),
+      : eps_(read_norm_eps(config)),
         momentum_(config.get<double>("momentum", 0.1)),
         gain_(config.get<double>("gain", 1.0)),
         frozen_(config.get<bool>("frozen", false)) {
-    if (!(eps_ > 0)) config.fail("eps", "must be positive, got " + std::to_string(eps_));
     if (!(momentum_ >= 0 && momentum_ <= 1))
       config.fail("momentum", "must be from 0 to 1, got " + std::to_string(momentum_));
   }
@@ -34,6 +33,10 @@ class BatchNorm final : public Layer {
   void forward(Exec& exec, const ForwardIo& io) const override {
     const bool given = frozen_ || !exec.training;
     const bool updates = !given && exec.updates_state;
+    if (!given && io.inputs[0].rows() == 1)
+      throw Error(ExitCode::kBadConfig, "batch_norm: one row has no variance to train with",
+                  "each micro-batch needs two items, the last of train.batch_size too; or set "
+                  "model.norm to group");
     exec.ops.run(GroupNormForward{.y = io.output,
                                   .y_norm = io.output_norm,
                                   .mean = io.saved[0].first_rows(1),

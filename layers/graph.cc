@@ -209,14 +209,11 @@ std::vector<GradientBucket> Graph::gradient_buckets(std::int64_t elements) const
     buckets.push_back({std::max<std::int64_t>(end - length, 0), end});
 
   const std::vector<int> last = last_writers();
-  const auto* const slab = static_cast<const char*>(parameters_.gradients().data);
   for (GradientBucket& bucket : buckets) {
     bucket.node = static_cast<int>(plan_.nodes.size());
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      const Tensor& gradient = parameters_[i].gradient;
-      const std::int64_t begin = (static_cast<const char*>(gradient.data) - slab) /
-                                 static_cast<std::int64_t>(dtype_bytes(gradient.dtype));
-      if (begin < bucket.end && begin + gradient.elements() > bucket.begin)
+      const SlabRange own = parameters_.range(parameters_[i]);
+      if (own.begin < bucket.end && own.end > bucket.begin)
         bucket.node = std::min(bucket.node, last[i]);
     }
   }

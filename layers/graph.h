@@ -101,6 +101,7 @@ class Graph {
   // The tensors of one node while it runs.
   struct NodeTensors {
     std::vector<Tensor> inputs, saved, parameters, state, gradients, dx, added;
+    std::vector<Tensor> graph_adds;  // to dx, where the layer itself does not
   };
 
   void check_building(const char* call) const;

@@ -30,6 +30,7 @@ void Graph::collect_tensors(const GraphNode& node) {
   tensors.gradients.clear();
   tensors.dx.clear();
   tensors.added.clear();
+  tensors.graph_adds.clear();
   for (const int input : node.inputs) tensors.inputs.push_back(padded_tensor(plan_.nodes[input]));
   for (std::size_t s = 0; s < node.saved_blocks.size(); ++s)
     tensors.saved.push_back(padded_saved(node, s));
@@ -102,8 +103,9 @@ Tensor Graph::place_sum(Exec& exec, const GraphNode::Dx& plan, Tensor& added,
 }
 
 // Sets node_tensors_ for the gradients of the inputs of `node`.
-//   dx     where its backward writes them
-//   added  what is added to them
+//   dx          where its backward writes them
+//   added       what it adds to them
+//   graph_adds  what the graph adds to them
 // Returns where the norms of the first gradient go.
 Tensor Graph::place_gradients(Exec& exec, const GraphNode& node, const RowSets& rows_dx,
                               const Gradient& gradient, bool with_norms) {
@@ -136,7 +138,8 @@ Tensor Graph::place_gradients(Exec& exec, const GraphNode& node, const RowSets& 
             norm_view(gradients_, block, spec, kept_rows, node.plan.dx_norm_parts);
     }
     node_tensors_.dx.push_back(dx);
-    node_tensors_.added.push_back(added);
+    node_tensors_.added.push_back(node.plan.accumulates ? added : Tensor());
+    node_tensors_.graph_adds.push_back(node.plan.accumulates ? Tensor() : added);
   }
   return dx_norm;
 }
@@ -189,10 +192,10 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
     for (std::size_t j = 0; j < node.inputs.size(); ++j)
       clear_padding(exec, tensors.dx[j], rows_dx.of(node.input_specs[j].layout));
   for (std::size_t j = 0; j < node.inputs.size(); ++j) {
-    if (!tensors.added[j] || node.plan.accumulates) continue;
+    const Tensor &adds = tensors.graph_adds[j], &dx = tensors.dx[j];
+    if (!adds) continue;
     const Tensor& sum = gradient_views_[node.inputs[j]].dy;
-    exec.ops.run(
-        Add{.y = sum.first_rows(tensors.dx[j].rows()), .a = tensors.added[j], .b = tensors.dx[j]});
+    exec.ops.run(Add{.y = sum.first_rows(dx.rows()), .a = adds, .b = dx});
   }
 }
 

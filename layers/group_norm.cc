@@ -11,10 +11,8 @@ class GroupNorm final : public Layer {
  public:
   explicit GroupNorm(const LayerConfig& config)
       : groups_(config.get_count("groups")),
-        eps_(config.get<double>("eps", 1e-5)),
-        gain_(config.get<double>("gain", 1.0)) {
-    if (!(eps_ > 0)) config.fail("eps", "must be positive, got " + std::to_string(eps_));
-  }
+        eps_(read_norm_eps(config)),
+        gain_(config.get<double>("gain", 1.0)) {}
 
   NodePlan plan(const PlanInput& in) const override {
     check_inputs("group_norm", in, {in.dtype});

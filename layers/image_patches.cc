@@ -27,6 +27,16 @@ Patches read_patches(const LayerConfig& config) {
   return patches;
 }
 
+void check_image(const char* kind, const PlanInput& in, std::int64_t values) {
+  check_inputs(kind, in, {DType::kF32});
+  const ValueSpec& image = in.inputs[0];
+  if (image.width != values || image.layout != Layout::items(1))
+    throw Error(ExitCode::kBadConfig, std::string(kind) + ": an image has " +
+                                          std::to_string(values) + " values in 1 row, got " +
+                                          std::to_string(image.width) + " in " +
+                                          image.layout.text());
+}
+
 void check_pixels(const char* kind, const PlanInput& in, std::int64_t pixels) {
   check_inputs(kind, in, {in.dtype});
   if (const Layout layout = in.inputs[0].layout; layout != Layout::items(pixels))

@@ -9,6 +9,9 @@ namespace vcas {
 // Throws Error(kBadConfig) where no patch fits, or one has no pixel inside.
 Patches read_patches(const LayerConfig& config);
 
+// Throws Error(kBadConfig) unless the only input has one row of so many values in f32.
+void check_image(const char* kind, const PlanInput& in, std::int64_t values);
+
 // Throws Error(kBadConfig) unless the only input has the pixels of the patches as rows.
 void check_pixels(const char* kind, const PlanInput& in, std::int64_t pixels);
 

@@ -1,6 +1,6 @@
 // An image becomes rows: one a pixel, with the values of its channels. There is no gradient to
 // images.
-#include "layers/layer.h"
+#include "layers/image_patches.h"
 
 namespace vcas {
 
@@ -14,13 +14,7 @@ class ImageRows final : public Layer {
         width_(config.get_count("width")) {}
 
   NodePlan plan(const PlanInput& in) const override {
-    check_inputs("image_rows", in, {DType::kF32});
-    const ValueSpec& image = in.inputs[0];
-    if (image.width != channels_ * height_ * width_ || image.layout != Layout::items(1))
-      throw Error(ExitCode::kBadConfig, "image_rows: an image has " +
-                                            std::to_string(channels_ * height_ * width_) +
-                                            " values in 1 row, got " + std::to_string(image.width) +
-                                            " in " + image.layout.text());
+    check_image("image_rows", in, channels_ * height_ * width_);
     NodePlan plan;
     plan.output = {channels_, Layout::items(height_ * width_), in.dtype};
     return plan;

@@ -56,8 +56,8 @@ std::int64_t LayerConfig::get_count(const char* key) const {
   return value;
 }
 
-double LayerConfig::get_probability(const char* key, double otherwise) const {
-  const auto value = get<double>(key, otherwise);
+double LayerConfig::get_probability(const char* key) const {
+  const auto value = get<double>(key, 0);
   if (!(value >= 0 && value < 1)) fail(key, "must be in [0, 1), got " + std::to_string(value));
   return value;
 }

@@ -183,11 +183,8 @@ class LayerConfig {
     const nlohmann::json* value = find(key, false);
     return value ? convert<T>(key, value) : otherwise;
   }
-  std::string get(const char* key, const char* otherwise) const {
-    return get<std::string>(key, otherwise);
-  }
-  std::int64_t get_count(const char* key) const;                        // an integer from 1
-  double get_probability(const char* key, double otherwise = 0) const;  // in [0, 1)
+  std::int64_t get_count(const char* key) const;  // an integer from 1
+  double get_probability(const char* key) const;  // in [0, 1), 0 if left out
   void check_all_used() const;
   // Throws Error(kBadConfig) that names the layer and the key.
   [[noreturn]] void fail(const char* key, const std::string& message) const;

@@ -9,9 +9,7 @@ namespace {
 
 class LayerNorm final : public Layer {
  public:
-  explicit LayerNorm(const LayerConfig& config) : eps_(config.get<double>("eps", 1e-5)) {
-    if (!(eps_ > 0)) config.fail("eps", "must be positive, got " + std::to_string(eps_));
-  }
+  explicit LayerNorm(const LayerConfig& config) : eps_(read_norm_eps(config)) {}
 
   NodePlan plan(const PlanInput& in) const override {
     check_inputs("layer_norm", in, {in.dtype});

@@ -1,9 +1,16 @@
-// What the plans of all normalisations share.
+// What all normalisations share.
 #pragma once
 
 #include "layers/layer.h"
 
 namespace vcas {
+
+// The setting eps, 1e-5 if left out. Throws Error(kBadConfig) unless it is positive.
+inline double read_norm_eps(const LayerConfig& config) {
+  const auto eps = config.get<double>("eps", 1e-5);
+  if (!(eps > 0)) config.fail("eps", "must be positive, got " + std::to_string(eps));
+  return eps;
+}
 
 // The output is like `x`. Parameters: weight, `gain` at first, and bias, both [width].
 // Saves two tensors of `statistic`: the mean or center, and 1 / standard deviation.

@@ -74,6 +74,13 @@ void Parameters::round_values(Ops& ops) {
   ops.copy_to_device(values_.data, rounded.data(), values_.bytes());
 }
 
+SlabRange Parameters::range(const Parameter& parameter) const {
+  const auto bytes =
+      static_cast<const char*>(parameter.gradient.data) - static_cast<const char*>(gradients_.data);
+  const auto begin = bytes / static_cast<std::int64_t>(dtype_bytes(gradients_.dtype));
+  return {begin, begin + parameter.gradient.elements()};
+}
+
 std::vector<Tensor> Parameters::gradient_list() const {
   std::vector<Tensor> list;
   for (const Parameter& parameter : list_) list.push_back(parameter.gradient);

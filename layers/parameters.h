@@ -20,6 +20,11 @@ struct Parameter {
   Tensor gradient;  // statistics dtype
 };
 
+// Elements [begin, end) of a slab.
+struct SlabRange {
+  std::int64_t begin = 0, end = 0;
+};
+
 class Parameters {
  public:
   Parameters() = default;
@@ -36,6 +41,9 @@ class Parameters {
   const std::vector<Parameter>& state() const { return state_; }
   // What files have: parameters, then state.
   std::vector<Parameter> stored() const;
+
+  // Where a parameter's gradient lies in the slab of gradients.
+  SlabRange range(const Parameter& parameter) const;
 
   // Whole slabs, [elements]. The padding between parameters is zero and stays zero.
   const Tensor& values() const { return values_; }

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "layers/layer.h"
+#include "layers/image_patches.h"
 
 namespace vcas {
 
@@ -28,13 +28,7 @@ class PatchEmbed final : public Layer {
   }
 
   NodePlan plan(const PlanInput& in) const override {
-    check_inputs("patch_embed", in, {DType::kF32});
-    const ValueSpec& image = in.inputs[0];
-    const std::int64_t pixels = channels_ * height_ * width_;
-    if (image.width != pixels || image.layout != Layout::items(1))
-      throw Error(ExitCode::kBadConfig, "patch_embed: an image has " + std::to_string(pixels) +
-                                            " values in 1 row, got " + std::to_string(image.width) +
-                                            " in " + image.layout.text());
+    check_image("patch_embed", in, channels_ * height_ * width_);
     const Initializer normal{Initializer::Kind::kNormal, init_std_};
     const Initializer fan_in{Initializer::Kind::kNormal,
                              1 / std::sqrt(static_cast<double>(patch_values()))};

@@ -9,7 +9,7 @@ namespace {
 class SoftmaxCrossEntropy final : public Layer {
  public:
   explicit SoftmaxCrossEntropy(const LayerConfig& config)
-      : smoothing_(config.get_probability("label_smoothing", 0)) {}
+      : smoothing_(config.get_probability("label_smoothing")) {}
 
   NodePlan plan(const PlanInput& in) const override {
     check_loss_inputs("softmax_cross_entropy", in, DType::kI32);

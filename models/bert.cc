@@ -42,8 +42,7 @@ struct BertSettings : TransformerSettings {
   std::int64_t vocabulary = 0;
   bool tied_decoder = true;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     TransformerSettings::fields(v);
     v.field("pooling", pooling,
             "What the classifier reads: the mean, or the class token through the pooler. The last "
@@ -176,10 +175,7 @@ class BertGraph {
 
 class Bert final : public ModelKind, public HfFormat {
  public:
-  template <class Visitor>
-  void fields(Visitor& v) {
-    settings_.fields(v);
-  }
+  void fields(Setting& v) { settings_.fields(v); }
   void validate(ConfigErrors& errors) const { settings_.validate(errors); }
 
   void build(Model& model, const std::vector<std::int64_t>& /*item_shape*/, std::int64_t classes,
@@ -260,7 +256,7 @@ class Bert final : public ModelKind, public HfFormat {
     for (const auto& [old, now] : {std::pair{".gamma", ".weight"}, std::pair{".beta", ".bias"}})
       if (name.ends_with(std::string("LayerNorm") + old))
         name.replace(name.rfind('.'), std::string::npos, now);
-    return with_prefix("bert.", name);
+    return with_prefix("bert.", {"embeddings.", "encoder.", "pooler."}, name);
   }
 
   HfTie tied_copy() const override {

@@ -1,7 +1,6 @@
 #include "models/blocks.h"
 
-#include <functional>
-#include <numeric>
+#include "core/sizes.h"
 
 namespace vcas {
 
@@ -61,8 +60,7 @@ void check_ids(std::span<const std::int32_t> ids, std::int64_t limit, const char
 }
 
 Value add_values(Model& model, const std::vector<std::int64_t>& item_shape, DType dtype) {
-  const std::int64_t width =
-      std::accumulate(item_shape.begin(), item_shape.end(), std::int64_t{1}, std::multiplies<>());
+  const std::int64_t width = product_of(item_shape);
   const auto fill = [=, rounded = std::vector<bfloat16>(),
                      wide = std::vector<double>()](const BatchPart& part) mutable {
     const auto values = part.of(part.batch.values, Layout::items(width), "values");
@@ -103,7 +101,7 @@ void add_cross_entropy(Model& model, Value labels, double label_smoothing) {
 }
 
 void add_classifier(Model& model, Value features, std::int64_t classes, double label_smoothing) {
-  model.logits = add_linear(model.graph, "classifier", classes, features, 0.02, false);
+  model.logits = add_linear(model.graph, "classifier", classes, features, kTransformerStd, false);
   add_cross_entropy(model, add_labels(model, classes), label_smoothing);
 }
 

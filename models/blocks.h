@@ -53,8 +53,7 @@ struct TransformerSettings {
   double dropout = 0.0;
   double attention_dropout = 0.0;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("width", width, "Width of the blocks.", between(1, 1 << 20));
     v.field("depth", depth, "Number of blocks.", between(1, 10'000));
     v.field("heads", heads, "Attention heads; must divide width.", between(1, 1 << 20));

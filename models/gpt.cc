@@ -22,8 +22,7 @@ struct GptSettings : TransformerSettings {
   std::int64_t max_positions = 1024;
   std::int64_t vocabulary = 0;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     TransformerSettings::fields(v);
     v.field("activation", activation, "In feed-forwards; gelu_tanh is that of OpenAI's weights.",
             one_of({"gelu", "gelu_tanh"}));
@@ -36,10 +35,7 @@ struct GptSettings : TransformerSettings {
 
 class Gpt final : public ModelKind, public HfFormat {
  public:
-  template <class Visitor>
-  void fields(Visitor& v) {
-    settings_.fields(v);
-  }
+  void fields(Setting& v) { settings_.fields(v); }
   void validate(ConfigErrors& errors) const { settings_.validate(errors); }
 
   void build(Model& model, const std::vector<std::int64_t>& /*item_shape*/,
@@ -159,11 +155,8 @@ class Gpt final : public ModelKind, public HfFormat {
     return {tensor};
   }
 
-  // Models that were saved without a head lack the prefix.
   std::string current_name(std::string name) const override {
-    for (const char* part : {"wte.", "wpe.", "h.", "ln_f."})
-      if (name.starts_with(part)) return "transformer." + name;
-    return name;
+    return with_prefix("transformer.", {"wte.", "wpe.", "h.", "ln_f."}, name);
   }
 
   // Masks of causal attention.

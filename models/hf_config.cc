@@ -99,7 +99,7 @@ void read_image_size(const HfConfig& config, HfImageProcessor& images) {
       config.fail_unsupported(config.has("crop_size") ? "crop_size" : "do_center_crop",
                               "only a crop_size with a height and a width is");
   }
-  if (!config.has("size")) return;
+  config.require("size");
   if (config.at("size").is_number() && type != "ViT")
     config.fail_unsupported("size", fmt::format("of {} only {{\"height\", \"width\"}} and "
                                                 "{{\"shortest_edge\"}} are",
@@ -261,7 +261,7 @@ Json transformer_sizes(const TransformerSettings& settings, double eps,
           {"hidden_act", "gelu"},
           {"hidden_dropout_prob", settings.dropout},
           {attention_dropout_key, settings.attention_dropout},
-          {"initializer_range", 0.02},
+          {"initializer_range", kTransformerStd},
           {"layer_norm_eps", eps}};
 }
 
@@ -279,7 +279,7 @@ std::optional<HfImageProcessor> read_hf_image_processor(const fs::path& folder) 
   const double factor = config.get("rescale_factor", kRescaleFactor);
   if (std::abs(factor - kRescaleFactor) > 1e-6)
     config.fail_unsupported("rescale_factor", "only 1/255 is");
-  // Each processor of transformers has values of its own for those that are left out.
+  // Each processor of transformers has values of its own for those that are left out, and a size.
   HfImageProcessor images{.mean = config.get<std::vector<float>>("image_mean"),
                           .std = config.get<std::vector<float>>("image_std"),
                           .resample = config.get<int>("resample")};
@@ -314,6 +314,8 @@ std::string image_processor_text(const HfImageProcessor& images,
   config["size"] =
       images.squeeze ? Json{{"height", side}, {"width", side}} : Json{{"shortest_edge", side}};
   config["do_center_crop"] = true;
+  // Else a BitImageProcessor makes three channels of one.
+  if (shape[0] == 1) config["do_convert_rgb"] = false;
   config["crop_size"] = size;
   return config.dump(2) + "\n";
 }

@@ -1,5 +1,7 @@
 #include "models/hf_format.h"
 
+#include <algorithm>
+
 #include "core/read_json.h"
 
 namespace vcas {
@@ -58,10 +60,11 @@ std::vector<HfTensorShape> renamed(const HfNames& names, const HfTensorShape& ou
   return {ours};
 }
 
-std::string with_prefix(const std::string& prefix, const std::string& name) {
-  for (const char* part : {"embeddings.", "encoder.", "pooler.", "layernorm."})
-    if (name.starts_with(part)) return prefix + name;
-  return name;
+std::string with_prefix(const std::string& prefix, std::initializer_list<const char*> parts,
+                        const std::string& name) {
+  const bool lacks =
+      std::ranges::any_of(parts, [&](const char* part) { return name.starts_with(part); });
+  return lacks ? prefix + name : name;
 }
 
 }  // namespace vcas

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -31,7 +32,7 @@ class HfConfig {
   // Without `otherwise` an absent one is an error too.
   template <class T>
   T get(const char* key) const {
-    if (!has(key)) throw Error(ExitCode::kBadData, fmt::format("{}: lacks \"{}\"", file_, key));
+    require(key);
     const Json& value = json_.at(key);
     if (json_holds<T>(value)) return value.get<T>();
     throw Error(ExitCode::kBadData,
@@ -56,6 +57,12 @@ class HfConfig {
   [[noreturn]] void fail_unsupported(const std::string& key, const std::string& supported) const;
   auto items() const { return json_.items(); }
   HfConfig part(const char* key) const;  // the object under that key
+  // Throws Error(kBadData) unless the key is there.
+  void require(const char* key) const {
+    if (!has(key))
+      throw Error(ExitCode::kBadData, fmt::format("{}: lacks \"{}\"", file_, key),
+                  "add it, with the value of the model's own class in transformers");
+  }
   bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
   const Json& at(const char* key) const { return json_.at(key); }
   const std::string& file() const { return file_; }
@@ -132,7 +139,9 @@ HfTensorShape own_shape(const Parameter& parameter);
 // Renames by the first of `names` that occurs in the name of a tensor of ours.
 std::vector<HfTensorShape> renamed(const HfNames& names, const HfTensorShape& ours);
 
-// `name` with `prefix` before it. Models that were saved without a head lack the prefix.
-std::string with_prefix(const std::string& prefix, const std::string& name);
+// `name` with `prefix` before it if it begins with one of `parts`.
+// Models that were saved without a head lack the prefix.
+std::string with_prefix(const std::string& prefix, std::initializer_list<const char*> parts,
+                        const std::string& name);
 
 }  // namespace vcas

@@ -10,8 +10,7 @@ struct Mlp final : ModelKind {
   std::int64_t depth = 6;
   double dropout = 0.0;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("width", width, "Width of the blocks.", between(1, 1 << 20));
     v.field("depth", depth, "Number of blocks.", between(1, 10'000));
     v.field("dropout", dropout, "Dropout after each block.", at_least(0.0), below(1.0));

@@ -34,7 +34,7 @@ class ModelKind {
   bool learns_words() const { return head() == "mlm" || head() == "lm"; }
 
   // Whether a tensor may be missing where weights are read, and then starts anew.
-  // `name`: as files of Hugging Face's have it, of other models ours.
+  // `name`: that of Hugging Face's files, or our own where there are none.
   virtual bool belongs_to_head(const std::string& name) const {
     return name.starts_with("classifier.");
   }

@@ -78,8 +78,7 @@ struct Picture {
 
 class ResNet final : public ModelKind, public HfFormat {
  public:
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("stages", stages_, "Blocks of each stage.", between(1, 1000));
     v.field("widths", widths_, "Channels that the blocks of each stage put out.",
             between(1, 1 << 20));
@@ -222,8 +221,7 @@ class ResNet final : public ModelKind, public HfFormat {
   }
 
   std::string current_name(std::string name) const override {
-    name = from_torchvision(name);
-    return name.starts_with("embedder.") || name.starts_with("encoder.") ? "resnet." + name : name;
+    return with_prefix("resnet.", {"embedder.", "encoder."}, from_torchvision(name));
   }
   // PyTorch counts the forwards of a norm, and does not use the number.
   bool holds_nothing(const std::string& name) const override {

@@ -48,8 +48,7 @@ std::vector<std::int64_t> read_image_shape(const HfConfig& config) {
 
 class Vit final : public ModelKind, public HfFormat {
  public:
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     sizes_.fields(v);
     v.field("patch", patch_, "Side of a patch in pixels; must divide the image.",
             between(1, 1 << 16));
@@ -164,7 +163,9 @@ class Vit final : public ModelKind, public HfFormat {
     return tensors;
   }
 
-  std::string current_name(std::string name) const override { return with_prefix("vit.", name); }
+  std::string current_name(std::string name) const override {
+    return with_prefix("vit.", {"embeddings.", "encoder.", "pooler.", "layernorm."}, name);
+  }
 
  private:
   bool is_siglip() const { return pooling_ == "mean"; }

@@ -7,12 +7,13 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "core/files.h"
 #include "core/nearest_name.h"
 #include "core/safetensors.h"
+#include "core/sizes.h"
+#include "models/hf_files.h"
 #include "models/hf_format.h"
 
 namespace vcas {
@@ -84,10 +85,6 @@ static std::vector<float> transposed(const std::vector<float>& values,
         out[back ? theirs : ours] = values[back ? ours : theirs];
       }
   return out;
-}
-
-static std::int64_t product_of(const std::vector<std::int64_t>& shape) {
-  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
 using PartsOf = std::function<std::vector<HfTensorShape>(const Parameter&)>;
@@ -200,7 +197,8 @@ static LoadReport load(const StoredForm& form, const ModelOptions& options, Mode
                       shape_text(part.shape)),
           head ? "the weights were trained for another task; model.new_classifier=true starts a "
                  "new classifier"
-               : "the file belongs to another model than its config.json or model.* say");
+               : "the file belongs to another model than its config.json or model.* say, or the "
+                 "data have other items than it reads");
     }
     if (tensors.size() == parts.size())
       wanted.push_back({&stored_parameters[i], std::move(tensors), parts[0].transposed});

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "models/hf_config.h"
-#include "models/hf_files.h"
 #include "models/model.h"
 
 namespace vcas {

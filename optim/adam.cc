@@ -9,8 +9,7 @@ template <bool decoupled>
 struct AdamRule final : UpdateRule {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("beta1", beta1, "Decay of Adam's first moment.", at_least(0.0), below(1.0));
     // Below a half the step would lose small squares beside the moment of earlier ones.
     v.field("beta2", beta2, "Decay of Adam's second moment.", at_least(0.5), below(1.0));

@@ -19,21 +19,15 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kPrefix = "checkpoint-";
+constexpr const char* kWeightsFile = "model.safetensors";
+constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kStateFile = "trainer_state.json";
 constexpr const char* kMethodFile = "method.safetensors";
 constexpr const char* kItemMemory = "item_memory";
 constexpr const char* kMethodKey = "vcas.method";  // whose memory it is; absent from older files
 
-StoredType stored_type(DType dtype) {
-  VCAS_CHECK(dtype == DType::kF32 || dtype == DType::kF64,
-             "a checkpoint holds floating point numbers");
-  return dtype == DType::kF32 ? StoredType::kF32 : StoredType::kF64;
-}
-
-template <class T>
-void check_finite(const std::string& name, const std::vector<std::byte>& bytes) {
-  const std::span values(reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T));
-  const auto bad = std::ranges::find_if(values, [](T value) { return !std::isfinite(value); });
+void check_finite(const std::string& name, const std::vector<float>& values) {
+  const auto bad = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
   if (bad != values.end())
     throw diverged(
         fmt::format("{} is {} at element {}, and is not saved", name, *bad, bad - values.begin()));
@@ -41,45 +35,47 @@ void check_finite(const std::string& name, const std::vector<std::byte>& bytes) 
 
 void write_tensors(const fs::path& file, Ops& ops, const std::vector<NamedTensor>& tensors,
                    std::int64_t step) {
-  std::vector<std::vector<std::byte>> host;
+  std::vector<std::vector<float>> host;
   std::vector<StoredTensor> stored;
   for (const auto& [name, tensor] : tensors) {
-    std::vector<std::byte>& bytes = host.emplace_back(tensor.bytes());
-    ops.copy_to_host(bytes.data(), tensor.data, bytes.size());
-    if (tensor.dtype == DType::kF32) check_finite<float>(name, bytes);
-    if (tensor.dtype == DType::kF64) check_finite<double>(name, bytes);
-    stored.push_back({name, stored_type(tensor.dtype), tensor.shape.extents(), bytes});
+    VCAS_CHECK(tensor.dtype == DType::kF32, "a checkpoint holds numbers in f32");
+    std::vector<float>& values = host.emplace_back(tensor.elements());
+    ops.copy_to_host(values.data(), tensor.data, tensor.bytes());
+    check_finite(name, values);
+    stored.push_back(
+        {name, StoredType::kF32, tensor.shape.extents(), std::as_bytes(std::span(values))});
   }
   write_safetensors(file, std::move(stored), {{"vcas.step", std::to_string(step)}});
 }
 
-void read_tensors(const fs::path& path, Ops& ops, const std::vector<NamedTensor>& tensors) {
-  const SafetensorsFile file(path);
+// Throws Error(kBadConfig) where `file` lacks one of the tensors, before any is overwritten.
+void check_tensors(const SafetensorsFile& file, const std::vector<NamedTensor>& tensors,
+                   bool of_model) {
   std::vector<std::string> missing;
   for (const auto& [name, tensor] : tensors) {
     const StoredTensor* stored = file.find(name);
-    if (stored == nullptr) {
+    if (stored == nullptr)
       missing.push_back(name);
-      continue;
-    }
-    if (stored->shape != tensor.shape.extents())
+    else if (stored->shape != tensor.shape.extents())
       throw Error(ExitCode::kBadConfig,
                   fmt::format("{} has shape {} in {} but the model has {}", name,
-                              shape_text(stored->shape), path.string(), tensor.shape.text()),
+                              shape_text(stored->shape), file.path(), tensor.shape.text()),
                   "the file belongs to another model, or data.type or model.* differ");
-    if (stored->dtype == stored_type(tensor.dtype)) {
-      ops.copy_to_device(tensor.data, stored->bytes.data(), tensor.bytes());
-      continue;
-    }
-    VCAS_CHECK(tensor.dtype == DType::kF32, "only f32 models read other types");
-    const std::vector<float> values = file.read_floats(*stored);
-    ops.copy_to_device(tensor.data, values.data(), tensor.bytes());
   }
   if (missing.empty()) return;
   throw Error(ExitCode::kBadConfig,
-              fmt::format("{} lacks {} of the model's {} tensors: {}", path.string(),
-                          missing.size(), tensors.size(), some_of(missing)),
-              "the file belongs to another model");
+              fmt::format("{} lacks {} of {} tensors to load: {}", file.path(), missing.size(),
+                          tensors.size(), some_of(missing)),
+              of_model ? "the file belongs to another model"
+                       : "optimizer.name must be that of the checkpoint");
+}
+
+void copy_tensors(const SafetensorsFile& file, Ops& ops, const std::vector<NamedTensor>& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    VCAS_CHECK(tensor.dtype == DType::kF32, "a checkpoint holds numbers in f32");
+    const std::vector<float> values = file.read_floats(*file.find(name));
+    ops.copy_to_device(tensor.data, values.data(), tensor.bytes());
+  }
 }
 
 // "/place/in/it is nan" of a number that JSON lacks; empty: it has all.
@@ -101,8 +97,7 @@ void check_finite(const nlohmann::json& state) {
 
 void check_texts(const std::map<std::string, std::string>& texts) {
   static const std::set<std::string> taken = {
-      "",          ".",        "..",           "model.safetensors", "optimizer.safetensors",
-      kMethodFile, kStateFile, "manifest.json"};
+      "", ".", "..", kWeightsFile, kOptimizerFile, kMethodFile, kStateFile, "manifest.json"};
   for (const auto& [name, text] : texts)
     if (taken.contains(name) || name.find('/') != name.npos)
       throw Error(ExitCode::kBadConfig,
@@ -159,13 +154,13 @@ void remove_checkpoint(const fs::path& run, std::int64_t step) {
 
 void save_checkpoint(const fs::path& folder, Trainer& trainer, const nlohmann::json& state,
                      const std::map<std::string, std::string>& texts) {
+  check_weights_set(trainer.ops(), trainer.model());
   check_finite(state);
   check_texts(texts);
   AtomicFolder target(folder);
   const std::int64_t step = trainer.steps();
-  write_tensors(target.path() / "model.safetensors", trainer.ops(), weights(trainer.model()), step);
-  write_tensors(target.path() / "optimizer.safetensors", trainer.ops(), trainer.optimizer().state(),
-                step);
+  write_tensors(target.path() / kWeightsFile, trainer.ops(), weights(trainer.model()), step);
+  write_tensors(target.path() / kOptimizerFile, trainer.ops(), trainer.optimizer().state(), step);
   write_item_memory(target.path(), trainer);
   atomic_write(target.path() / kStateFile, state.dump(2) + "\n");
   for (const auto& [name, text] : texts) atomic_write(target.path() / name, text);
@@ -175,10 +170,18 @@ void save_checkpoint(const fs::path& folder, Trainer& trainer, const nlohmann::j
 
 nlohmann::json load_checkpoint(const fs::path& folder, Trainer& trainer) {
   check_manifest(folder);
-  load_weights(folder / "model.safetensors", trainer.model(), trainer.ops());
-  read_tensors(folder / "optimizer.safetensors", trainer.ops(), trainer.optimizer().state());
+  nlohmann::json state = read_json(folder / kStateFile);
+  const SafetensorsFile weights_file(folder / kWeightsFile),
+      optimizer_file(folder / kOptimizerFile);
+  const std::vector<NamedTensor> parameters = weights(trainer.model());
+  const std::vector<NamedTensor>& moments = trainer.optimizer().state();
+  check_tensors(weights_file, parameters, /*of_model=*/true);
+  check_tensors(optimizer_file, moments, /*of_model=*/false);
   if (has_item_memory(folder, trainer)) read_item_memory(folder, trainer.item_memory());
-  return read_json(folder / kStateFile);
+  copy_tensors(weights_file, trainer.ops(), parameters);
+  trainer.model().graph.parameters().round_values(trainer.ops());
+  copy_tensors(optimizer_file, trainer.ops(), moments);
+  return state;
 }
 
 bool has_item_memory(const fs::path& folder, Trainer& trainer) {
@@ -199,11 +202,15 @@ nlohmann::json read_trainer_state(const fs::path& folder) {
                             "texts in \"data\"",
                             file.string()),
                 "use an earlier checkpoint");
+  state.emplace("data", nlohmann::json::object());
   return state;
 }
 
 void load_weights(const fs::path& file, Model& model, Ops& ops) {
-  read_tensors(file, ops, weights(model));
+  const SafetensorsFile stored(file);
+  const std::vector<NamedTensor> tensors = weights(model);
+  check_tensors(stored, tensors, /*of_model=*/true);
+  copy_tensors(stored, ops, tensors);
   model.graph.parameters().round_values(ops);
 }
 
@@ -261,7 +268,7 @@ void link_checkpoint(const fs::path& run, const std::string& name, std::int64_t 
 void prune_checkpoints(const fs::path& run, std::int64_t keep,
                        const std::vector<std::int64_t>& spared) {
   const std::vector<std::int64_t> steps = checkpoint_steps(run);
-  const std::int64_t excess = std::ssize(steps) - keep;
+  const std::int64_t excess = std::ssize(steps) - std::max<std::int64_t>(keep, 0);
   for (std::int64_t i = 0; i < excess; ++i) {
     const std::int64_t step = steps[i];
     if (std::ranges::count(spared, step) == 0) remove_checkpoint(run, step);

@@ -17,19 +17,22 @@ namespace vcas {
 // `state` becomes trainer_state.json: {{"trainer", trainer.state()}} and what else the caller
 // wants. `texts` are files by their names. Throws kDiverged, and writes nothing, for a number that
 // is not finite. Throws kBadConfig for a text by another than a plain name, or by one of the above.
+// It also throws that while the weights are not set.
 void save_checkpoint(const std::filesystem::path& folder, Trainer& trainer,
                      const nlohmann::json& state, const std::map<std::string, std::string>& texts);
 
 // Sets weights and optimizer tensors. Returns the `state` that was saved with them.
 // Call trainer.restore(state.at("trainer")) then: else steps count from 0.
 // Throws kBadData for damaged files and kBadConfig for those of another model or other data.
+// Names and shapes of all tensors are compared before one is set.
 nlohmann::json load_checkpoint(const std::filesystem::path& folder, Trainer& trainer);
 
 // Whether the checkpoint has numbers of items, and the method of `trainer` made them.
 bool has_item_memory(const std::filesystem::path& folder, Trainer& trainer);
 
 // The `state` alone, of a run: an object with an integer `step` and an object `session`.
-// `data`, if it is there, has a text for each file. Throws kBadData for any other.
+// `data` has a text for each file, and is empty where the file lacks it. Throws kBadData for any
+// other.
 nlohmann::json read_trainer_state(const std::filesystem::path& folder);
 
 // Sets the weights from a safetensors file that has all of them.

@@ -10,6 +10,7 @@ Evaluator::Evaluator(Model& model, Ops& ops) : model_(model), ops_(ops), losses_
 
 Evaluation Evaluator::evaluate(const Batch& batch, const std::string& what,
                                std::vector<float>* logits) {
+  check_weights_set(ops_, model_);
   ops_.enter_phase(Phase::kEvaluation);
   Evaluation out{.items = batch.items, .terms = model_.loss_terms(batch, 0, batch.items)};
   double correct = 0;

@@ -23,6 +23,7 @@ class Evaluator {
   Evaluator(Model& model, Ops& ops);
 
   // Without dropout. `logits` gets the logits appended, row by row. `what` is for messages.
+  // Throws Error(kBadConfig) while the weights are not set.
   Evaluation evaluate(const Batch& batch, const std::string& what,
                       std::vector<float>* logits = nullptr);
 

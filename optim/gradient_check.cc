@@ -47,12 +47,10 @@ double norm(std::span<const double> values) {
 std::vector<std::span<const double>> parts(const Parameters& parameters,
                                            const std::vector<double>& slab) {
   std::vector<std::span<const double>> out;
-  const Tensor& all = parameters.gradients();
   for (const Parameter& parameter : parameters.list()) {
-    const auto bytes =
-        static_cast<const char*>(parameter.gradient.data) - static_cast<const char*>(all.data);
-    out.push_back(std::span(slab).subspan(static_cast<std::size_t>(bytes) / dtype_bytes(all.dtype),
-                                          static_cast<std::size_t>(parameter.gradient.elements())));
+    const auto [begin, end] = parameters.range(parameter);
+    out.push_back(std::span(slab).subspan(static_cast<std::size_t>(begin),
+                                          static_cast<std::size_t>(end - begin)));
   }
   return out;
 }
@@ -137,7 +135,8 @@ struct Tally {
     squared_distance.add(squares);
   }
 
-  // `rounding`: of the parameter's gradient, relative, and of the whole gradient.
+  // Rounding is `relative` of the parameter's gradient, plus `absolute`.
+  // `bound`: the deviate of the least shift.
   SampledTensor result(double relative, double absolute, double bound) const {
     const double square = squared_norm.mean();
     const double rounding = relative * std::sqrt(square) + absolute;
@@ -414,16 +413,18 @@ double mean_loss(Model& model, Ops& ops, Exec& exec) {
          per_term(static_cast<double>(losses.size()));
 }
 
-// Where all numbers of a parameter are 0, random ones in their place. A gain of 0 leaves a ReLU
-// behind it at its kink, where the loss has no slope.
-std::vector<double> off_zero(const Parameters& parameters, std::vector<double> values,
-                             const PhiloxAddress& address) {
+// Where all numbers of a parameter are equal, random ones are added to them. A gain of 0 leaves a
+// ReLU behind it at its kink, where the loss has no slope. Gains of 1 hide a dx that lacks them.
+std::vector<double> made_unequal(const Parameters& parameters, std::vector<double> values,
+                                 const PhiloxAddress& address) {
   constexpr double kSpread = 0x1p-3;
   for (const std::span<const double> part : parts(parameters, values)) {
-    if (norm(part) > 0) continue;
+    const double value = part.front();
+    if (std::ranges::count(part, value) < std::ssize(part)) continue;
+    if (part.size() == 1 && value != 0) continue;
     const auto first = static_cast<std::size_t>(part.data() - values.data());
     for (std::size_t i = first; i < first + part.size(); ++i)
-      values[i] = kSpread * philox_normal(address, i);
+      values[i] += kSpread * philox_normal(address, i);
   }
   return values;
 }
@@ -450,39 +451,11 @@ std::vector<double> leaning_direction(const Parameters& parameters, const std::v
   return direction;
 }
 
-}  // namespace
-
-bool SamplingCheck::fails(const SampledTensor& tensor) const {
-  return !(std::abs(tensor.z) <= bound);
-}
-
-bool SamplingCheck::fails(const std::string& sampling) const {
-  return std::ranges::any_of(tensors, [&](const SampledTensor& tensor) {
-    return tensor.sampling == sampling && fails(tensor);
-  });
-}
-
-std::int64_t SamplingCheck::failed() const {
-  return std::ranges::count_if(tensors, [&](const SampledTensor& tensor) { return fails(tensor); });
-}
-
-SamplingCheck check_sampling(Model& model, Ops& ops, const Batch& batch, std::int64_t items,
-                             const SamplingCheckOptions& options) {
-  return SamplingChecker(model, ops, items, options).run(batch);
-}
-
-double Slope::error() const {
-  const double off = std::abs(gradient - difference);
-  return off == 0 ? 0 : off / scale;
-}
-
-std::vector<Slope> check_slopes(Model& model, Ops& ops, const Batch& batch, std::int64_t items,
-                                int directions, std::uint64_t seed) {
+// The slopes at the weights `start`. Leaves others in the model.
+std::vector<Slope> slopes_at(Model& model, Ops& ops, const Batch& batch, std::int64_t items,
+                             int directions, std::uint64_t seed, const std::vector<double>& start) {
   Graph& graph = model.graph;
-  VCAS_CHECK(graph.dtype() == DType::kF64, "differences of a loss need f64");
   const Tensor& weights = graph.parameters().values();
-  const std::vector<double> given = read(ops, weights);
-  const std::vector<double> start = off_zero(graph.parameters(), given, address_of(seed, 0));
   const auto set = [&](const std::vector<double>& values) {
     ops.copy_to_device(weights.data, values.data(), weights.bytes());
   };
@@ -524,8 +497,54 @@ std::vector<Slope> check_slopes(Model& model, Ops& ops, const Batch& batch, std:
     }
     slopes.push_back(slope);
   }
-  set(given);
   return slopes;
+}
+
+}  // namespace
+
+bool SamplingCheck::fails(const SampledTensor& tensor) const {
+  return !(std::abs(tensor.z) <= bound);
+}
+
+bool SamplingCheck::fails(const std::string& sampling) const {
+  return std::ranges::any_of(tensors, [&](const SampledTensor& tensor) {
+    return tensor.sampling == sampling && fails(tensor);
+  });
+}
+
+std::int64_t SamplingCheck::failed() const {
+  return std::ranges::count_if(tensors, [&](const SampledTensor& tensor) { return fails(tensor); });
+}
+
+SamplingCheck check_sampling(Model& model, Ops& ops, const Batch& batch, std::int64_t items,
+                             const SamplingCheckOptions& options) {
+  check_weights_set(ops, model);
+  return SamplingChecker(model, ops, items, options).run(batch);
+}
+
+double Slope::error() const {
+  const double off = std::abs(gradient - difference);
+  return off == 0 ? 0 : off / scale;
+}
+
+std::vector<Slope> check_slopes(Model& model, Ops& ops, const Batch& batch, std::int64_t items,
+                                int directions, std::uint64_t seed) {
+  const Parameters& parameters = model.graph.parameters();
+  VCAS_CHECK(model.graph.dtype() == DType::kF64, "differences of a loss need f64");
+  check_weights_set(ops, model);
+  const std::vector<double> given = read(ops, parameters.values());
+  const auto put_back = [&] {
+    ops.copy_to_device(parameters.values().data, given.data(), parameters.values().bytes());
+  };
+  try {
+    const std::vector<double> start = made_unequal(parameters, given, address_of(seed, 0));
+    std::vector<Slope> slopes = slopes_at(model, ops, batch, items, directions, seed, start);
+    put_back();
+    return slopes;
+  } catch (...) {
+    put_back();
+    throw;
+  }
 }
 
 }  // namespace vcas

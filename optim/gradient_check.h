@@ -1,5 +1,6 @@
 // Whether the gradients of a model are right, on weights and data of one's own:
 // exact ones against differences of the loss, sampled ones against exact ones.
+// Both checks throw Error(kBadConfig) while the weights are not set.
 #pragma once
 
 #include <functional>
@@ -67,6 +68,7 @@ struct Slope {
 constexpr double kMostSlopeError = 1e-6;
 
 // Along random directions, each leaning on the gradient of every parameter. For a model in f64.
+// The weights are as before when it returns or throws.
 std::vector<Slope> check_slopes(Model& model, Ops& ops, const Batch& batch, std::int64_t items,
                                 int directions, std::uint64_t seed);
 

@@ -18,6 +18,12 @@ void check_loss(double loss, double squared_norm, const std::string& what,
                  (std::isfinite(squared_norm) ? "" : "; weights unchanged"));
 }
 
+void check_weights_set(const Ops& ops, const Model& model) {
+  if (ops.has_memory() && !model.graph.parameters().are_set())
+    throw Error(ExitCode::kBadConfig, "the weights of the model are not set, and all are 0",
+                "call Parameters::initialize after Graph::finish, or load weights");
+}
+
 // Whether a forward leaves what is read of it here.
 static void check_model(const Model& model) {
   const Graph& graph = model.graph;

@@ -20,6 +20,9 @@ Error diverged(const std::string& message);
 void check_loss(double loss, double squared_norm, const std::string& what,
                 const std::string& where = {});
 
+// Throws Error(kBadConfig) while the weights of `model` are not set.
+void check_weights_set(const Ops& ops, const Model& model);
+
 class LossQueue {
  public:
   // A step has at most `forwards` forwards of `model`. Its graph is finished in `ops`.

@@ -58,13 +58,14 @@ void Optimizer::clip(Ops& ops, const Tensor& factor, const Tensor& squared_norm)
 }
 
 void Optimizer::step(Ops& ops, double learning_rate, const Tensor& clip_factor) {
-  ++steps_;
+  const std::int64_t step = steps_ + 1;
   for (Update& update : updates_) {
     update.clip_factor = clip_factor;
     update.learning_rate = learning_rate;
-    update.step = steps_;
+    update.step = step;
     kind_->step(ops, update);
   }
+  steps_ = step;  // a step that threw does not count
 }
 
 }  // namespace vcas

@@ -60,11 +60,6 @@ struct NamedTensor {
   Tensor tensor;
 };
 
-// Elements [begin, end) of a slab.
-struct SlabRange {
-  std::int64_t begin = 0, end = 0;
-};
-
 class Optimizer {
  public:
   // `own`: what it updates; empty: all.

@@ -32,8 +32,7 @@ struct StepDecay final : Decay {
   std::vector<double> milestones = {0.5, 0.75};
   double factor = 0.1;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("milestones", milestones,
             "Shares of the steps after warm-up, at which the learning rate falls.", above(0.0),
             below(1.0));

@@ -9,8 +9,7 @@ struct Sgd final : UpdateRule {
   double momentum = 0.9;
   bool nesterov = false;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("momentum", momentum, "Momentum of sgd.", at_least(0.0), below(1.0));
     v.field("nesterov", nesterov, "Nesterov's momentum: the gradient, then momentum once more.");
   }

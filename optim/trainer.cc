@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/json_value.h"
 #include "core/xxh3.h"
 
 namespace vcas {
@@ -54,6 +55,20 @@ TrainerOptions settled(TrainerOptions options) {
   read_config(given, {.documents = {{"TrainerOptions", to_json(given).dump()}}});
   if (options.micro_batch == 0) options.micro_batch = options.batch / ranks;
   return options;
+}
+
+constexpr const char* kTakeState = "take one that Trainer::state has made";
+
+// A number of steps in the state of a trainer.
+std::int64_t steps_of(const nlohmann::json& state, const char* key) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 38;  // random numbers of probes begin above
+  const nlohmann::json& value = state.at(key);
+  if (json_holds<std::int64_t>(value))
+    if (const auto steps = value.get<std::int64_t>(); steps >= 0 && steps <= kMost) return steps;
+  throw Error(ExitCode::kBadData,
+              fmt::format("the state of a trainer: \"{}\" is {}, and no number of steps", key,
+                          value.dump()),
+              kTakeState);
 }
 
 }  // namespace
@@ -139,10 +154,10 @@ Trainer::Trainer(Model& model, Ops& ops, const TrainerOptions& options,
                           .micro_batch = options_.micro_batch,
                           .items = options.items,
                           .probe_source = std::move(probe_source)};
-  method_ = options.method->make(training);
+  method_ = options_.method->make(training);
   if (!method_)
     throw Error(ExitCode::kBadConfig,
-                fmt::format("method.type \"{}\" made no method", options.method.type),
+                fmt::format("method.type \"{}\" made no method", options_.method.type),
                 "MethodKind::make returns one (optim/methods/method.h)");
 }
 
@@ -201,7 +216,7 @@ void Trainer::repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds,
   if (pass.forward_share == 0) pass.forward_share = forward / (forward + rest);
 }
 
-// Which tensor's gradient is not finite, and where.
+// Which tensor's gradient is not finite, and where. Empty: all are finite.
 std::string Trainer::bad_gradient() {
   gather(model_.graph.parameters().gradients());
   std::vector<float> host;
@@ -214,7 +229,7 @@ std::string Trainer::bad_gradient() {
              (std::isnan(*bad) ? "nan" : std::to_string(*bad)) + " at element " +
              std::to_string(bad - host.begin());
   }
-  return "the sum of all gradients overflows";
+  return {};
 }
 
 // The factor of each term in the step's loss.
@@ -273,7 +288,6 @@ void Trainer::update(StepReport& report, Stopwatch& watch) {
     optimizer_.clip(ops_, losses_.clip_factor(), losses_.squared_norm());
     optimizer_.step(ops_, report.learning_rate, losses_.clip_factor());
   }
-  losses_.send();
   report.seconds.optimizer += watch.lap();
   gather(parameters.values());
   report.seconds.exchange += watch.lap();
@@ -288,9 +302,7 @@ void Trainer::check_batch(const Batch& batch) {
                 "give Loader and Trainer the same batch");
   if (batch.items == 0 && batch.dropped == 0 && place_.size == 1)
     throw Error(ExitCode::kBadConfig, "a batch without items", "give Trainer what Loader gives");
-  if (ops_.has_memory() && !model_.graph.parameters().are_set())
-    throw Error(ExitCode::kBadConfig, "the weights of the model are not set, and 0 trains nothing",
-                "call Parameters::initialize after Graph::finish, or load weights");
+  check_weights_set(ops_, model_);
   if (chooser() && !chooser()->asked())
     throw Error(ExitCode::kBadConfig,
                 fmt::format("method.type={} leaves items out of batches, and no loader has asked "
@@ -348,7 +360,7 @@ const StepReport& Trainer::queue(const Batch& batch) {
     method_->end_pass(batch, first, items);
     if (kind == PassKind::kMeasured) {
       ops_.enter_phase(Phase::kProbe);
-      method_->after_pass(kind, exec, context_);
+      method_->after_pass(exec, context_);
       report.seconds.probe += watch.lap();
     }
     ops_.enter_phase(Phase::kForward);
@@ -362,6 +374,7 @@ const StepReport& Trainer::queue(const Batch& batch) {
   report.probed = method_->end_step();
   if (report.probed) forget_sampled_passes();
   report.seconds.probe += watch.lap();
+  losses_.send();  // last: a step that threw must leave none to receive
   ++step_;
   return queued_.emplace_back(Queued{report, context_.loss_scale}).report;
 }
@@ -407,11 +420,17 @@ StepReport Trainer::finish() {
   report.accuracy = correct * loss_scale;
   report.gradient_norm = std::sqrt(sums.squared_norm);
   report.clip_factor = sums.clip_factor;
-  if (!std::isfinite(report.gradient_norm))
-    throw diverged("step " + std::to_string(report.step) + ": " +
-                   (queued_.empty() ? bad_gradient()
-                                    : "the gradient is not finite (the next one replaced it)") +
-                   "; weights unchanged");
+  if (!std::isfinite(report.gradient_norm)) {
+    const std::string bad =
+        queued_.empty() ? bad_gradient() : "the gradient is not finite (the next one replaced it)";
+    if (bad.empty())
+      throw Error(ExitCode::kDiverged,
+                  fmt::format("step {}: the gradient of an earlier step was not finite, and all "
+                              "later steps are left out",
+                              report.step),
+                  "give Trainer::restore the present Trainer::state, or an earlier one");
+    throw diverged(fmt::format("step {}: {}; weights unchanged", report.step, bad));
+  }
   report.seconds.optimizer += watch.lap();
   return report;
 }
@@ -460,9 +479,10 @@ void Trainer::restore(const nlohmann::json& state) try {
   if (!queued_.empty())
     throw Error(ExitCode::kBadConfig, "Trainer::restore while a step is queued",
                 "call Trainer::finish first");
+  const std::int64_t step = steps_of(state, "step");
+  optimizer_.set_steps(steps_of(state, "optimizer_steps"));
+  step_ = step;
   ops_.run(Fill{.y = losses_.last_squared_norm(), .value = 0});  // forgets a step that diverged
-  step_ = state.at("step").get<std::int64_t>();
-  optimizer_.set_steps(state.at("optimizer_steps").get<std::int64_t>());
   if (const Tensor& predicted = optimizer_.predicted()) {
     const double squared_norm = state.value("predicted_squared_norm", 0.0);
     ops_.copy_to_device(predicted.data, &squared_norm, sizeof squared_norm);
@@ -475,8 +495,7 @@ void Trainer::restore(const nlohmann::json& state) try {
   if (method.at("type") == options_.method.type) method_->restore(method.at("state"));
   forget_sampled_passes();
 } catch (const nlohmann::json::exception& e) {
-  throw Error(ExitCode::kBadData, fmt::format("the state of a trainer: {}", e.what()),
-              "take one that Trainer::state has made");
+  throw Error(ExitCode::kBadData, fmt::format("the state of a trainer: {}", e.what()), kTakeState);
 }
 
 }  // namespace vcas

@@ -75,8 +75,11 @@ class Trainer {
   // It also throws that while the weights are not set.
   // Throws Error(kBadData) for an item without the label to learn, and what Model::load throws.
   // A step that threw is none: the next batch takes its place.
+  // Running statistics, as of BatchNorm, may have moved with the batch that was refused.
+  // A step whose method throws at its end has moved the weights already.
   // The report has no loss, accuracy and gradient norm yet, and the items of this rank alone.
   // If a gradient is not finite, the device keeps the weights, then and in all later steps.
+  // Trainer::restore ends that, with the present state too.
   const StepReport& queue(const Batch& batch);
   // `queued`: steps that were queued and not finished. `full`: no other step can be queued now.
   // A step that ended a probe is finished before the next is queued.

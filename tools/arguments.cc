@@ -447,12 +447,7 @@ struct BenchArguments final : ConfigArguments {
     command.add_flag("--json", request.json, "Print JSON");
   }
 
-  void run() override {
-    take_config();
-    LoadedConfig loaded = load();
-    use_pretrained_settings(loaded);
-    bench_steps(loaded, request);
-  }
+  void run() override { bench_steps(load_whole(), request); }
 };
 
 struct PlanArguments final : ConfigArguments {
@@ -474,11 +469,8 @@ struct PlanArguments final : ConfigArguments {
   }
 
   void run() override {
-    take_config();
-    LoadedConfig loaded = load();
-    use_pretrained_settings(loaded);
     request.timing = !no_timing;
-    plan_run(loaded, request);
+    plan_run(load_whole(), request);
   }
 };
 
@@ -500,12 +492,7 @@ struct CheckArguments final : ConfigArguments {
     command.add_flag("--all", request.all, "Show every tensor");
   }
 
-  void run() override {
-    take_config();
-    LoadedConfig loaded = load();
-    use_pretrained_settings(loaded);
-    check_gradients(loaded, request);
-  }
+  void run() override { check_gradients(load_whole(), request); }
 };
 
 // A command without options.
@@ -538,7 +525,7 @@ struct TokenizeArguments final : Arguments {
     command.add_flag("--cased", request.cased, "Keep case and accents");
     command.add_flag("--special", request.special, "[CLS] before and [SEP] after each line");
   }
-  void run() override { tokenize_lines(request, stdin, stdout); }
+  void run() override { tokenize_lines(request, stdin); }
 };
 
 struct VocabArguments final : Arguments {

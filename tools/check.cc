@@ -39,6 +39,7 @@ std::vector<Slope> slopes_of(const RunConfig& config, const RunData& data, Sessi
     const std::vector<double> wide(host.begin(), host.end());
     ops->copy_to_device(to[p].master.data, wide.data(), to[p].master.bytes());
   }
+  model->graph.parameters().round_values(*ops);
   return check_slopes(*model, *ops, batch, items, kDirections, config.seed);
 }
 

@@ -21,6 +21,7 @@
 #include "tools/evaluation.h"
 #include "tools/held_out.h"
 #include "tools/model_setup.h"
+#include "tools/output.h"
 #include "tools/run_folder.h"
 #include "tools/run_images.h"
 
@@ -231,8 +232,7 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
   if (trained.config().data.validation_share > 0) check_held_out_data(trained.checkpoint, data);
   TrainedModel model(trained, data.tokenizer.get(), data.limits, trained.config().eval_batch());
   print_warnings(data.warnings);
-  const nlohmann::json saved =
-      read_trainer_state(trained.checkpoint).value("data", nlohmann::json::object());
+  const nlohmann::json saved = read_trainer_state(trained.checkpoint).at("data");
   for (const auto& [file, hash] : data.fingerprints())
     if (saved.contains(file) && !is_same_fingerprint(file, saved[file], hash))
       log_line(LogLevel::kWarning, fmt::format("warning: {} has changed since {} was saved", file,
@@ -299,8 +299,7 @@ void generate(const GenerateRequest& request) {
   std::size_t printed = 0;
   const auto print = [&] {
     const std::string text = tokenizer->decode(std::span(tokens).subspan(begins ? 1 : 0));
-    std::fwrite(text.data() + printed, 1, text.size() - printed, stdout);
-    std::fflush(stdout);
+    write_output(std::string_view(text).substr(printed));
     printed = text.size();
   };
   print();
@@ -318,7 +317,7 @@ void generate(const GenerateRequest& request) {
     tokens.push_back(token);
     print();
   }
-  std::fputs("\n", stdout);
+  write_output("\n");
 }
 
 void export_checkpoint(const CheckpointRequest& request, const fs::path& target) {

@@ -13,6 +13,7 @@
 #include "core/nearest_name.h"
 #include "core/progress.h"
 #include "core/safetensors.h"
+#include "core/sizes.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cuda_support.h"
 #include "tools/report_text.h"
@@ -87,9 +88,7 @@ void inspect_file(const fs::path& path, bool json) {
   std::vector<std::vector<std::string>> rows = {{"tensor", "type", "shape", "bytes"}};
   std::int64_t elements = 0, bytes = 0;
   for (const StoredTensor& tensor : content.tensors()) {
-    std::int64_t count = 1;
-    for (const std::int64_t extent : tensor.shape) count *= extent;
-    elements += count;
+    elements += product_of(tensor.shape);
     bytes += std::ssize(tensor.bytes);
     const std::string type(stored_type_name(tensor.dtype));
     tensors.push_back({{"name", tensor.name},

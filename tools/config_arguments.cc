@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "tools/pretrained.h"
 #include "tools/setting_arguments.h"
 
 namespace vcas {
@@ -74,6 +75,13 @@ LoadedConfig ConfigArguments::load() const {
     fail_usage("no configuration",
                "give one as in vcas-train FILE.json; vcas init lists some to start from");
   return load_for_device(config, set);
+}
+
+LoadedConfig ConfigArguments::load_whole() {
+  take_config();
+  LoadedConfig loaded = load();
+  use_pretrained_settings(loaded);
+  return loaded;
 }
 
 }  // namespace vcas

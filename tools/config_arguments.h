@@ -33,6 +33,8 @@ struct ConfigArguments : SettingArguments {
   // A configuration may be given without --config.
   void take_config();
   LoadedConfig load() const;
+  // The given configuration, with the sizes of model.pretrained.
+  LoadedConfig load_whole();
 };
 
 }  // namespace vcas

@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "data/byte_bpe.h"
 #include "data/loader.h"
 #include "optim/eval_metrics.h"
 

@@ -63,10 +63,6 @@ void check_all_files(const nlohmann::json& saved, const RunData& data, const fs:
               "bring them back; data.validation_share=0 takes the evaluation data");
 }
 
-nlohmann::json data_read(const fs::path& checkpoint) {
-  return read_trainer_state(checkpoint).value("data", nlohmann::json::object());
-}
-
 [[noreturn]] void fail_other_file(const std::string& file, const fs::path& checkpoint,
                                   ExitCode code) {
   throw Error(code,
@@ -92,7 +88,7 @@ void check_split(const RunConfig& saved, const RunConfig& config) {
 }
 
 void check_held_out_data(const fs::path& checkpoint, const RunData& data) {
-  const nlohmann::json saved = data_read(checkpoint);
+  const nlohmann::json saved = read_trainer_state(checkpoint).at("data");
   for (const auto& [file, hash] : data.fingerprints())
     if (!has_read(saved, file, hash)) fail_other_file(file, checkpoint, ExitCode::kBadData);
   check_all_files(saved, data, checkpoint);
@@ -101,12 +97,12 @@ void check_held_out_data(const fs::path& checkpoint, const RunData& data) {
 std::string check_forked_split(const fs::path& checkpoint, const RunConfig& config,
                                const RunData& data) {
   if (config.data.validation_share == 0) return {};
-  const RunConfig before = load_config((checkpoint / "config.json").string(), {}).config;
+  const RunConfig before = saved_config(checkpoint);
   RunConfig of_same_share = before;
   of_same_share.data.validation_share = config.data.validation_share;
   if (data.train->sources().empty() && !split_change(of_same_share, config))
     check_split(before, config);  // no files, and the same items
-  const nlohmann::json saved = data_read(checkpoint);
+  const nlohmann::json saved = read_trainer_state(checkpoint).at("data");
   const std::map<std::string, std::string> found = data.fingerprints();
   std::vector<std::string> unread;
   bool is_same = false;

@@ -28,12 +28,13 @@ bool InputLines::next(std::string_view& line) {
   for (const char end : {'\n', '\r'})
     if (line.ends_with(end)) line.remove_suffix(1);
   if (number_ == 1) line = without_byte_order_mark(line);
+  line_ = line;
   return true;
 }
 
 void InputLines::fail_line(std::string_view fault) const {
   throw Error(ExitCode::kBadData, fmt::format("{}:{}: {}", kInput, number_, fault),
-              "if the text is Latin-1, iconv -f latin1 -t utf-8 converts it");
+              encoding_hint(line_));
 }
 
 }  // namespace vcas

@@ -23,6 +23,7 @@ class InputLines {
   std::FILE* in_;
   char* buffer_ = nullptr;
   std::size_t capacity_ = 0, number_ = 0;
+  std::string_view line_;  // that next() gave last
 };
 
 }  // namespace vcas

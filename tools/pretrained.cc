@@ -9,6 +9,7 @@
 #include "data/text_kind.h"
 #include "data/tokenizer.h"
 #include "data/vocabulary.h"
+#include "models/hf_files.h"
 #include "models/hf_format.h"
 #include "models/weights_io.h"
 #include "optim/checkpoint.h"
@@ -20,7 +21,7 @@ namespace {
 
 // `asked` with what the checkpoint was trained with.
 ModelOptions options_of(const Pretrained& from, const ModelOptions& asked) {
-  const ModelOptions trained = load_config(from.config.string(), {}).config.model;
+  const ModelOptions trained = saved_config(from.folder).model;
   ModelOptions options = with_choices(trained, asked, from.config);
   const std::string before = trained.kind->head(), now = asked.kind->head();
   if (before != now && !trained.kind->learns_words() && !asked.kind->learns_words() &&
@@ -75,8 +76,7 @@ ModelFacts pretrained_facts(const Pretrained& from) {
   if (from.is_checkpoint) {
     ModelFacts facts = read_model_facts(from.folder);
     // Images of one size never were resized, so nothing says how others should be.
-    if (facts.images &&
-        !load_config(from.config.string(), {}).config.data.kind->facts().has_class_folders)
+    if (facts.images && !saved_config(from.folder).data.kind->facts().has_class_folders)
       facts.images->squeeze = false;
     return facts;
   }

@@ -8,7 +8,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -24,6 +23,7 @@
 #include "kernels/cpu/gemm.h"
 #include "tools/arguments.h"
 #include "tools/launch.h"
+#include "tools/output.h"
 #include "tools/setting_arguments.h"
 #include "tools/version.h"
 
@@ -108,14 +108,6 @@ void use_best_products(char** argv) {
     ::execv(program, argv);
 }
 
-// What was printed is the result: it must have arrived.
-void flush_output() {
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    if (errno == EPIPE) std::_Exit(static_cast<int>(ExitCode::kIoError));  // its reader has enough
-    fail_errno(ExitCode::kIoError, "standard output", "cannot write");
-  }
-}
-
 int run_command(std::vector<std::string> arguments) {
   ranks = ranks_of_environment();
   choose_gpu(*ranks);
@@ -129,7 +121,7 @@ int run_command(std::vector<std::string> arguments) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // help, version
       if (ranks->is_first()) program.app.exit(error);
-      flush_output();
+      write_output({});
       return 0;
     }
     if (first.starts_with("-"))
@@ -145,7 +137,7 @@ int run_command(std::vector<std::string> arguments) {
   }
   if (log_level() == LogLevel::kDebug) log_line(LogLevel::kDebug, "debug: " + version_line());
   program.run();
-  flush_output();
+  write_output({});
   return 0;
 }
 

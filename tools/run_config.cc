@@ -147,6 +147,13 @@ LoadedConfig load_config(const std::string& path, const std::vector<std::string>
   return loaded;
 }
 
+RunConfig saved_config(const fs::path& checkpoint) {
+  RunConfig saved;
+  read_config(saved, {.saved = true,
+                      .documents = {load_config_text((checkpoint / "config.json").string())}});
+  return saved;
+}
+
 LoaderOptions train_loader_options(const RunConfig& config) {
   return {.batch = config.train.batch_size,
           .seed = config.seed,

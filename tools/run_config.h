@@ -20,8 +20,7 @@ struct RunOptions {
   bool overwrite = false;
   double rank_timeout = 600;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("folder", folder,
             "Where checkpoints, metrics and logs go; empty: runs/<name of the configuration>, of "
             "later runs runs/<name>-2 and so on.");
@@ -51,8 +50,7 @@ struct TrainOptions {
   std::string best_measure;
   std::string positive_class;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("epochs", epochs, "Passes over the training data.", above(0.0));
     v.field("steps", steps, "Optimizer steps; 0: as many as the epochs have.", at_least(0));
     v.field("batch_size", batch_size, "Items of an optimizer step.", between(1, 1 << 30));
@@ -113,8 +111,7 @@ struct RunConfig {
   ScheduleOptions schedule;
   Part<MethodKind> method = TrainerOptions().method;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.section("run", run, "Where the run is kept.");
     v.field("device", device, "auto, cpu, cuda, emu (its kernels on the CPU), or check:a,b.");
     v.field("precision", precision,
@@ -167,6 +164,8 @@ struct LoadedConfig {
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides);
 LoadedConfig load_config(const SourceText& text, const std::vector<std::string>& overrides,
                          bool saved = false);
+// What a checkpoint was trained with.
+RunConfig saved_config(const std::filesystem::path& checkpoint);
 
 LoaderOptions train_loader_options(const RunConfig& config);
 LoaderOptions eval_loader_options(const RunConfig& config);

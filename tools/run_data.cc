@@ -273,7 +273,7 @@ std::unique_ptr<Dataset> RunData::load(const RunConfig& config, Split split,
                 fmt::format("data.type \"{}\" opened no items", config.data.kind.type),
                 "DataKind::open returns them in OpenedData::items");
   take_notes(opened, split == Split::kTrain ? "training" : "evaluation");
-  if (split == Split::kTrain && opened.tokens) look_at_tokens(config, *opened.tokens);
+  if (split == Split::kTrain && tokenizer) look_at_tokens(config, opened);
   return in_given_order(config, std::move(opened.items));
 }
 
@@ -301,9 +301,9 @@ void print_warnings(const std::vector<std::string>& warnings) {
 }
 
 // Whether the vocabulary is that of the weights, and of these texts.
-void RunData::look_at_tokens(const RunConfig& config, const TokenContent& content) {
+void RunData::look_at_tokens(const RunConfig& config, const OpenedData& opened) {
   const ModelOptions& model = config.model;
-  if (!content.first_lengths.empty() && model.kind->type_vocabulary() < 2)
+  if (opened.has_pairs && model.kind->type_vocabulary() < 2)
     throw Error(ExitCode::kBadConfig,
                 "the data are pairs of texts, and the model knows single ones",
                 "model.type_vocabulary (type_vocab_size of a Hugging Face model) must be 2");
@@ -311,8 +311,11 @@ void RunData::look_at_tokens(const RunConfig& config, const TokenContent& conten
     warnings.push_back(fmt::format("{} has {} tokens, and the weights are for {}",
                                    tokenizer->name(), tokenizer->size(), model.kind->vocabulary()));
   constexpr double kMany = 0.1;
-  const double unknown = static_cast<double>(std::ranges::count(content.tokens, tokenizer->unk())) /
-                         static_cast<double>(content.tokens.size());
+  constexpr std::size_t kEnough = 1 << 22;  // a corpus may be larger than memory
+  const auto tokens = opened.tokens.first(std::min(opened.tokens.size(), kEnough));
+  if (tokens.empty()) return;
+  const double unknown = static_cast<double>(std::ranges::count(tokens, tokenizer->unk())) /
+                         static_cast<double>(tokens.size());
   if (unknown > kMany)
     warnings.push_back(
         fmt::format("{:.0f} % of the tokens of the training texts are {}; are {} and "
@@ -382,7 +385,7 @@ void RunData::choose_measures(const RunConfig& config) {
   if (measures.empty()) measures = config.data.kind->measures();
   if (measures.empty() && config.model.kind->head() == "regression")
     measures = {"pearson", "spearman"};
-  const bool keeps_bytes = tokenizer && tokenizer->unk() < 0;
+  const bool keeps_bytes = tokenizer && tokenizer->unk() < 0 && !tokenizer->adds_blank();
   if (measures.empty() && config.model.kind->head() == "lm") {
     measures = {"perplexity", "accuracy"};
     if (keeps_bytes) measures.push_back("bits_per_byte");
@@ -398,9 +401,10 @@ void RunData::choose_measures(const RunConfig& config) {
 
   if (is_measured("bits_per_byte") && !keeps_bytes)
     fail(fmt::format(
-             "train.measures has \"bits_per_byte\", and {} does not keep all bytes of a text",
+             "train.measures has \"bits_per_byte\", and {} does not keep the bytes of a text as "
+             "they are",
              tokenizer->name()),
-         "take perplexity, or a byte-level BPE");
+         "take perplexity, or a byte-level BPE without add_prefix_space");
 
   const std::vector<std::string>& names = test->class_names();
   std::string positive_name = options.positive_class;

@@ -69,7 +69,7 @@ struct RunData {
   std::unique_ptr<Dataset> in_order_of(const RunConfig& config, std::unique_ptr<Dataset> items,
                                        const std::vector<std::string>& names);
   void look_at_classes(const RunConfig& config);
-  void look_at_tokens(const RunConfig& config, const TokenContent& content);
+  void look_at_tokens(const RunConfig& config, const OpenedData& opened);
   void choose_measures(const RunConfig& config);
 
   ImageTransformOptions transform_;  // of images

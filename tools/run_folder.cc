@@ -158,13 +158,6 @@ bool is_of_one_run(const ConfigChange& change) {
          run_of(change.before) == run_of(change.after);
 }
 
-RunConfig saved_config(const fs::path& checkpoint) {
-  RunConfig saved;
-  read_config(saved, {.saved = true,
-                      .documents = {load_config_text((checkpoint / "config.json").string())}});
-  return saved;
-}
-
 // A line for each setting that decides what is trained and is not that of the checkpoint.
 std::string differences(const RunConfig& saved, const RunConfig& config) {
   std::string changes;
@@ -447,7 +440,7 @@ std::optional<std::int64_t> newest_crash(const fs::path& run) {
   }
   if (error)
     throw Error(ExitCode::kNoInput, fmt::format("{}: {}", run.string(), error.message()),
-                "replay takes the folder of a run");
+                "name the folder of a run, and make it readable");
   return newest;
 }
 

@@ -6,25 +6,14 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/files.h"
 #include "data/tokenizer.h"
 #include "data/vocabulary.h"
 #include "tools/input_lines.h"
+#include "tools/output.h"
 
 namespace vcas {
-namespace {
 
-constexpr const char* kOutput = "standard output";
-constexpr std::size_t kWriteBytes = 1 << 16;
-
-void write(const fmt::memory_buffer& text, std::FILE* out) {
-  if (std::fwrite(text.data(), 1, text.size(), out) != text.size() || std::fflush(out) != 0)
-    fail_errno(ExitCode::kIoError, kOutput, "cannot write");
-}
-
-}  // namespace
-
-void tokenize_lines(const TokenizeRequest& request, std::FILE* in, std::FILE* out) {
+void tokenize_lines(const TokenizeRequest& request, std::FILE* in) {
   const auto tokenizer = read_tokenizer(request.vocabulary, !request.cased);
   if (request.cased && tokenizer->lower_case())
     throw Error(ExitCode::kUsage,
@@ -35,6 +24,7 @@ void tokenize_lines(const TokenizeRequest& request, std::FILE* in, std::FILE* ou
     cls = tokenizer->cls();
     sep = tokenizer->sep();
   }
+  constexpr std::size_t kWriteBytes = 1 << 16;
   const bool at_once = ::isatty(::fileno(in)) == 1;
   std::vector<std::int32_t> ids;
   fmt::memory_buffer text;
@@ -53,11 +43,11 @@ void tokenize_lines(const TokenizeRequest& request, std::FILE* in, std::FILE* ou
     }
     text.push_back('\n');
     if (at_once || text.size() >= kWriteBytes) {
-      write(text, out);
+      write_output({text.data(), text.size()});
       text.clear();
     }
   }
-  write(text, out);
+  write_output({text.data(), text.size()});
 }
 
 }  // namespace vcas

@@ -12,8 +12,9 @@ struct TokenizeRequest {
   bool special = false;  // [CLS] before and [SEP] after each line
 };
 
-// Each line of `in` becomes a line of `out`: its ids, separated by spaces. A line that is not UTF-8
-// is kBadData with its number; --cased against the vocabulary's own word is kUsage.
-void tokenize_lines(const TokenizeRequest& request, std::FILE* in, std::FILE* out);
+// Each line of `in` becomes a line of standard output: its ids, separated by spaces.
+// A line that is not UTF-8 is kBadData with its number; --cased against the vocabulary's own word
+// is kUsage.
+void tokenize_lines(const TokenizeRequest& request, std::FILE* in);
 
 }  // namespace vcas

@@ -102,7 +102,7 @@ bool is_same_source(const fs::path& a, const fs::path& b) {
 
 // A fork has the weights and the moments of the checkpoint.
 void check_fork(const fs::path& checkpoint, const RunConfig& config) {
-  const RunConfig saved = load_config((checkpoint / "config.json").string(), {}).config;
+  const RunConfig saved = saved_config(checkpoint);
   if (!is_same_source(config.model.pretrained, saved.model.pretrained) ||
       config.model.new_classifier != saved.model.new_classifier)
     throw Error(ExitCode::kBadConfig,
@@ -120,8 +120,7 @@ void check_fork(const fs::path& checkpoint, const RunConfig& config) {
 }
 
 bool has_read_vocabulary(const fs::path& checkpoint, const RunData& data) {
-  const nlohmann::json saved =
-      read_trainer_state(checkpoint).value("data", nlohmann::json::object());
+  const nlohmann::json saved = read_trainer_state(checkpoint).at("data");
   const std::string hash = data.fingerprints().at(data.tokenizer->name());
   return std::ranges::any_of(saved, [&](const nlohmann::json& of) { return of == hash; });
 }
@@ -137,7 +136,7 @@ fs::path parent_of(const TrainRequest& request) {
 
 // Words tell nothing of labels.
 bool has_learned_labels(const fs::path& checkpoint, const RunConfig& config) {
-  const RunConfig before = load_config((checkpoint / "config.json").string(), {}).config;
+  const RunConfig before = saved_config(checkpoint);
   return !before.model.kind->learns_words() || config.model.kind->learns_words();
 }
 
@@ -207,9 +206,8 @@ void keep_threads(TrainRequest& request) {
 
 void check_same_files(const TrainRequest& request, const RunData& data) {
   if (!request.continues()) return;
-  const nlohmann::json state = read_trainer_state(request.from.checkpoint);
   const std::vector<std::string> changes =
-      changed_files(state.value("data", nlohmann::json::object()), data);
+      changed_files(read_trainer_state(request.from.checkpoint).at("data"), data);
   if (!changes.empty()) fail_changed(changes, request.from.checkpoint);
 }
 
@@ -243,7 +241,7 @@ std::vector<std::string> run_warnings(const TrainRequest& request, const RunData
   const fs::path checkpoint = parent_of(request);
   if (checkpoint.empty()) return warnings;
   if (request.fork) {
-    const RunConfig before = load_config((checkpoint / "config.json").string(), {}).config;
+    const RunConfig before = saved_config(checkpoint);
     if (before.train.batch_size != config.train.batch_size)
       warnings.push_back(
           fmt::format("train.batch_size was {} and is {}: epochs and the place in the data are "

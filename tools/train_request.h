@@ -15,8 +15,8 @@ namespace vcas {
 struct TrainRequest {
   LoadedConfig loaded;
   bool resume = false;
-  ResumePoint from =
-      {};             // where `resume`, else empty; check_same_config says whether its run goes on
+  // Empty without `resume`. check_same_config says whether its run goes on.
+  ResumePoint from = {};
   bool fork = false;  // from there, but as a new run whose settings may differ
   bool timing = false;
   // Steps that a profiler or a trace records, counted from 1; 0: none.

@@ -12,7 +12,6 @@
 #include "core/progress.h"
 #include "core/signals.h"
 #include "optim/checkpoint.h"
-#include "tools/report/findings.h"
 #include "tools/report_text.h"
 
 namespace vcas {
@@ -509,7 +508,29 @@ void TrainingRun::rest() {
   throw Error(ExitCode::kStopped, where, "go on with --resume");
 }
 
-void TrainingRun::advance(std::int64_t step) {
+void TrainingRun::save_before(const Error& error) {
+  const bool is_of_data = error.code() == ExitCode::kBadData || error.code() == ExitCode::kNoInput;
+  // Other ranks may be anywhere.
+  if (!is_of_data || !folder_ || ranks_.size() > 1 || !trainer().at_rest()) return;
+  finish_steps(true);
+  const std::int64_t step = trainer().steps();
+  if (step == 0) return;
+  try {
+    if (saved_ != step) save();
+  } catch (const Error& other) {
+    throw Error(error.code(), fmt::format("{}\n  not saved: {}", error.what(), other.what()),
+                error.hint());
+  }
+  const bool is_alone = label_.empty();  // runs of a comparison cannot be forked
+  throw Error(
+      error.code(),
+      fmt::format("{}\n  saved {}", error.what(),
+                  checkpoint_folder(folder_->path(), step).string()),
+      fmt::format("{}{}--resume goes on then{}", error.hint(), error.hint().empty() ? "" : "; ",
+                  is_alone ? ", with --resume-mode=fork where files differ" : ""));
+}
+
+void TrainingRun::advance(std::int64_t step) try {
   Trainer& t = trainer();
   while (true) {
     if (t.at_rest()) rest();
@@ -522,6 +543,9 @@ void TrainingRun::advance(std::int64_t step) {
     finish_steps(t.steps() == request_.profile_last);
   }
   finish_steps(true);
+} catch (const Error& error) {
+  save_before(error);
+  throw;
 }
 
 void TrainingRun::print_timing() { std::fputs(timing_table(session_.ops()).c_str(), stdout); }

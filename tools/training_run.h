@@ -79,6 +79,9 @@ class TrainingRun {
   Agreed agree() const;
   void leave_to_first() const;
   void finish_steps(bool all);
+  // Saves what was trained before the data failed, and throws `error` with where that is.
+  // Returns where there is nothing to save, or where a probe or other ranks stand in the way.
+  void save_before(const Error& error);
   void take(const StepReport& report);
   bool is_best(std::int64_t step) const { return best_.step > 0 && best_.step == step; }
   void log_step(const StepReport& report);

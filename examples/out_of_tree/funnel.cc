@@ -11,8 +11,7 @@ using namespace vcas;
 struct Funnel final : ModelKind {
   std::int64_t width = 64, depth = 3;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("width", width, "Width of the first block.", between(1, 1 << 20));
     v.field("depth", depth, "Number of blocks.", between(1, 20));
   }

@@ -100,11 +100,18 @@ class CpuContext {
     caught.rethrow();
   }
 
-  // `slices` for row loops without workspace.
+  // Calls body(begin, end) on parts of [0, count) that start at multiples of `grain`.
+  // `work` is that of all, as of slices_for.
+  template <class Body>
+  void grains(std::int64_t count, std::int64_t grain, std::int64_t work, const Body& body) const {
+    slices(slices_for((count + grain - 1) / grain, work), count, grain,
+           [&](std::int64_t begin, std::int64_t end, int) { body(begin, end); });
+  }
+
+  // `grains` for row loops without workspace.
   template <class Body>
   void rows(std::int64_t count, std::int64_t width, const Body& body) const {
-    slices(slices_for(count, count * width), count, 1,
-           [&](std::int64_t begin, std::int64_t end, int) { body(begin, end); });
+    grains(count, 1, count * width, body);
   }
 
   template <class T>

@@ -146,11 +146,10 @@ void compute(CpuContext& cpu, const Group<ColumnSum>& group) {
       const std::int64_t rows = args.x.rows(), width = args.x.width();
       T* sum = args.sum.ptr<T>();
       const T* x = args.x.ptr<T>();
-      cpu.slices(cpu.slices_for((width + kGrain - 1) / kGrain, rows * width), width, kGrain,
-                 [&](std::int64_t begin, std::int64_t end, int) {
-                   if (!args.accumulate) std::fill(sum + begin, sum + end, T(0));
-                   cpu.loops<T>().column_sum(sum + begin, x + begin, width, rows, end - begin);
-                 });
+      cpu.grains(width, kGrain, rows * width, [&](std::int64_t begin, std::int64_t end) {
+        if (!args.accumulate) std::fill(sum + begin, sum + end, T(0));
+        cpu.loops<T>().column_sum(sum + begin, x + begin, width, rows, end - begin);
+      });
     });
 }
 

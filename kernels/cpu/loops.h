@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "core/philox.h"
-#include "kernels/dropout.h"
 #include "kernels/ops/optimizer.h"
 #include "kernels/ops/pointwise.h"
 

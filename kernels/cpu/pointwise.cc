@@ -11,9 +11,7 @@ namespace {
 // body(begin, count) on contiguous parts of n elements.
 template <class Body>
 void elements(const CpuContext& cpu, std::int64_t n, const Body& body) {
-  constexpr std::int64_t kGrain = 64;
-  cpu.slices(cpu.slices_for((n + kGrain - 1) / kGrain, n), n, kGrain,
-             [&](std::int64_t begin, std::int64_t end, int) { body(begin, end - begin); });
+  cpu.grains(n, 64, n, [&](std::int64_t begin, std::int64_t end) { body(begin, end - begin); });
 }
 
 // body(begin, count, whether they have weight decay) on parts of the parameters.

@@ -24,8 +24,20 @@ float round_to_tf32(float x) {
   return tf32(std::bit_cast<std::uint32_t>(x) + kHalf);
 }
 
-// Lane 4g + t holds a(g, t), a(g+8, t), a(g, t+4), a(g+8, t+4); b(t, g), b(t+4, g); c(g, 2t),
-// c(g, 2t+1), c(g+8, 2t), c(g+8, 2t+1).
+// Each lane has four numbers of c: c(g, 2t), c(g, 2t+1), c(g+8, 2t), c(g+8, 2t+1) of lane 4g + t.
+template <int kDepth>
+void add_product(const void* const* lanes, const float (&a)[16][kDepth],
+                 const float (&b)[kDepth][8]) {
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& own = *static_cast<const MmaLane*>(lanes[lane]);
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+      for (int k = 0; k < kDepth; ++k) own.c[i] += a[row][k] * b[k][column];
+    }
+  }
+}
+
+// Lane 4g + t holds a(g, t), a(g+8, t), a(g, t+4), a(g+8, t+4); b(t, g), b(t+4, g); c as above.
 void mma_m16n8k8_tf32(const void* const* lanes) {
   float a[16][8], b[8][8];
   for (int lane = 0; lane < 32; ++lane) {
@@ -34,13 +46,7 @@ void mma_m16n8k8_tf32(const void* const* lanes) {
     for (int i = 0; i < 4; ++i) a[g + i % 2 * 8][t + i / 2 * 4] = tf32(own.a[i]);
     for (int i = 0; i < 2; ++i) b[t + i * 4][g] = tf32(own.b[i]);
   }
-  for (int lane = 0; lane < 32; ++lane) {
-    const auto& own = *static_cast<const MmaLane*>(lanes[lane]);
-    for (int i = 0; i < 4; ++i) {
-      const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-      for (int k = 0; k < 8; ++k) own.c[i] += a[row][k] * b[k][column];
-    }
-  }
+  add_product(lanes, a, b);
 }
 
 // Lane 4g + t holds the pairs a(g, 2t..), a(g+8, 2t..), a(g, 2t+8..), a(g+8, 2t+8..); b(2t.., g),
@@ -55,13 +61,7 @@ void mma_m16n8k16_bf16(const void* const* lanes) {
       for (int i = 0; i < 2; ++i) b[2 * t + i * 8 + half][g] = bf16(own.b[i], half);
     }
   }
-  for (int lane = 0; lane < 32; ++lane) {
-    const auto& own = *static_cast<const MmaLane*>(lanes[lane]);
-    for (int i = 0; i < 4; ++i) {
-      const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-      for (int k = 0; k < 16; ++k) own.c[i] += a[row][k] * b[k][column];
-    }
-  }
+  add_product(lanes, a, b);
 }
 
 // Lane 8m + r names row r of block m; lane 4g + t gets entries (g, 2t) and (g, 2t+1) of each block.

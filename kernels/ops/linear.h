@@ -222,6 +222,7 @@ struct ColumnSum {
     v.out("sum", sum, accumulate), v.in("x", x);
   }
 
+  void check() const { check_hold(kName, x.width(), {{"sum", sum}}); }
   Work work() const { return {.launches = 0, .group_launches = 1}; }
   Rounding rounding(std::string_view, const auto& values) const {
     return {x.rows(), values.top(x) + values.top(sum)};

@@ -120,6 +120,7 @@ struct KeepProbability {
     v.out("prob", prob), v.out("variance", variance), v.in("score", score), v.in("filled", filled);
   }
 
+  void check() const { check_hold(kName, score.elements(), {{"prob", prob}}); }
   Work work() const { return {}; }
   // 1 - p loses all digits of a p near 1, where it multiplies score^2.
   Rounding rounding(std::string_view output, const auto& values) const {

@@ -108,6 +108,7 @@ struct PoolForward {
     v.out("y", y), v.in("x", x), v.in("offsets", offsets);
   }
 
+  void check() const { check_hold(kName, y.rows() + 1, {{"offsets", offsets}}); }
   Work work() const { return {}; }
   Rounding rounding(std::string_view, const auto& values) const {
     return {values.longest_item(offsets), values.top(x)};
@@ -132,6 +133,7 @@ struct PoolBackward {
     v.out("dx", dx), v.in("dy", dy), v.in("offsets", offsets);
   }
 
+  void check() const { check_hold(kName, dy.rows() + 1, {{"offsets", offsets}}); }
   Work work() const { return {}; }
   Rounding rounding(std::string_view, const auto& values) const {
     return {.elements = values.last(offsets) * dx.width()};
@@ -229,6 +231,11 @@ struct ScatterRows {
     v.in("offsets_full", offsets_full);
   }
 
+  void check() const {
+    check_hold(kName, dy.rows(), {{"row", row}});
+    check_hold(kName, offsets.elements(), {{"dy_offsets", dy_offsets}});
+    check_hold(kName, offsets.elements() - 1, {{"item", item}});
+  }
   Work work() const { return {.rows_read = rows_named(row)}; }
   Rounding rounding(std::string_view, const auto& values) const {
     return {dy.rows(), values.top(dy), values.last(offsets) * dx.width()};

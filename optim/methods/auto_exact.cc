@@ -28,9 +28,7 @@ void AutoExact::add_exact(const MeasuredBatch& batch) {
   for (std::size_t l = 0; l < gates_.size(); ++l) below_seconds_[l] += batch.item_seconds[l];
   for (std::size_t k = 0; k < linears_.size(); ++k) {
     weight_seconds_[k] += batch.weight_seconds[k];
-    weight_rows_[k] += static_cast<double>(batch.offsets[k].back()) *
-                       static_cast<double>(batch.items) /
-                       static_cast<double>(batch.offsets[k].size() - 1);
+    weight_rows_[k] += batch.rows(k);
     if (const int gate = model_.linears[k].gate; gate >= 0)
       below_seconds_[gate] += batch.weight_seconds[k];
   }

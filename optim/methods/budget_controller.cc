@@ -112,18 +112,14 @@ void BudgetController::pool_variance(const std::vector<MeasuredBatch>& probe) {
 void BudgetController::pool_cost(const MeasuredBatch& batch) {
   if (!options_.times_cost() || batch.weight_seconds.empty()) return;
   ++timed_probes_;
-  const auto rows = [&](std::size_t k) {
-    return static_cast<double>(batch.offsets[k].back() * batch.items) /
-           static_cast<double>(batch.offsets[k].size() - 1);
-  };
   std::vector<double> inputs(act_ratio_.size(), 0.0);
   for (std::size_t k = 0; k < model_.linears.size(); ++k)
     if (const int gate = model_.linears[k].gate; gate >= 0)
-      inputs[gate] += model_.linears[k].input_cost * rows(k);
+      inputs[gate] += model_.linears[k].input_cost * batch.rows(k);
   for (std::size_t k = 0; k < model_.linears.size(); ++k) {
     ControlledModel::Linear& linear = model_.linears[k];
-    linear.weight_cost =
-        pool(linear.weight_cost, batch.weight_seconds[k] / rows(k), timed_probes_, kPooledCosts);
+    linear.weight_cost = pool(linear.weight_cost, batch.weight_seconds[k] / batch.rows(k),
+                              timed_probes_, kPooledCosts);
     if (linear.gate < 0) continue;
     const auto gate = static_cast<std::size_t>(linear.gate);
     linear.input_cost =

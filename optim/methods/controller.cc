@@ -61,6 +61,16 @@ std::int64_t VcasOptions::probe_interval(std::int64_t total_steps) const {
   return std::max(shortest, std::min<std::int64_t>(500, total_steps / 50));
 }
 
+double top_mass(double s, std::vector<double> norms) {
+  const double whole = std::accumulate(norms.begin(), norms.end(), 0.0);
+  if (s >= 1 || !(whole > 0)) return 1;
+  std::sort(norms.begin(), norms.end(), std::greater<>());
+  std::size_t count = 1;
+  double sum = norms.front();
+  while (count < norms.size() && !(sum >= s * whole)) sum += norms[count++];
+  return static_cast<double>(count) / static_cast<double>(norms.size());
+}
+
 nlohmann::ordered_json gate_norms(const std::vector<MeasuredBatch>& probe, bool per_token) {
   constexpr double kHeld = 0.95;
   std::vector<double> norm(probe.at(0).item_score.size(), 0.0), share = norm;

@@ -53,8 +53,7 @@ struct VcasOptions {
     return probe == "in_place" && every != 0 && every <= probe_batches();
   }
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("controller", controller,
             "paper: ratios walk towards the budget; budget: the least cost within it, by curves.",
             one_of({"paper", "budget"}));
@@ -158,7 +157,18 @@ struct MeasuredBatch {
   std::vector<double> forward_score;
   // [n]: ||G_i||_F at the top gate as SampleF expects it, negative: nothing is known of it.
   std::vector<double> forward_norm;
+
+  // Rows of a linear in the whole batch, as the first n items have them.
+  double rows(std::size_t linear) const {
+    return static_cast<double>(offsets[linear].back() * items) /
+           static_cast<double>(offsets[linear].size() - 1);
+  }
 };
+
+// The smallest share of items whose gradient norms sum to s of the whole. At least one item.
+// 1 for s = 1: exact training, also if this batch has zero norms.
+// 1 if the norms sum to nothing that could be ranked.
+double top_mass(double s, std::vector<double> norms);
 
 // By the names of metrics.jsonl, each [gate], from the norms ||G_i||_F of a probe's items:
 // gate_norm   root of the sum of their squares; of several batches, of the mean of the sums

@@ -12,8 +12,7 @@ struct ForwardOptions {
   double forward_ratio = 0;
   double forward_floor = 0.05;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("forward", forward,
             "Drop items before the forward too, by the gradient norms that they had before.");
     v.field(

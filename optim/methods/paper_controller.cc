@@ -18,16 +18,6 @@ bool is_positive(double x) { return x > 0 && std::isfinite(x); }
 
 }  // namespace
 
-double top_mass(double s, std::vector<double> norms) {
-  const double whole = std::accumulate(norms.begin(), norms.end(), 0.0);
-  if (s >= 1 || !(whole > 0)) return 1;
-  std::sort(norms.begin(), norms.end(), std::greater<>());
-  std::size_t count = 1;
-  double sum = norms.front();
-  while (count < norms.size() && !(sum >= s * whole)) sum += norms[count++];
-  return static_cast<double>(count) / static_cast<double>(norms.size());
-}
-
 PaperController::PaperController(const VcasOptions& options, const ControlledModel& model,
                                  std::int64_t total_steps)
     : Controller(options, model), update_every_(options.probe_interval(total_steps)) {}

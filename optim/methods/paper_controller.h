@@ -5,11 +5,6 @@
 
 namespace vcas {
 
-// The smallest share of items whose gradient norms sum to s of the whole. At least one item.
-// 1 for s = 1: exact training, also if this batch has zero norms.
-// 1 if the norms sum to nothing that could be ranked.
-double top_mass(double s, std::vector<double> norms);
-
 // Means over the batches of a probe. Variances are those of the weights of sampled linears.
 struct ProbeResult {
   double v_s = 0;                  // of the stochastic gradient, all linears together

@@ -233,14 +233,14 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
   if (sent_) receive();
   batches_.push_back(batch_sizes());
   SampledBackward::Pass& pass = sampled_backward_.pass;
-  struct Training {  // comes back where a backward throws, too
+  struct PassOfTraining {  // comes back where a backward throws, too
     SampledBackward& sampled;
     SampledBackward::Pass pass;
-    ~Training() {
+    ~PassOfTraining() {
       sampled.sketches.linears.clear();
       sampled.pass = std::move(pass);
     }
-  } training{sampled_backward_, pass};
+  } before{sampled_backward_, pass};
   pass.samples_rows = false;
   pass.moves_thresholds = false;
   sampled_backward_.sketches.space = exact_.sketches.space;
@@ -254,7 +254,7 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
     sampled.halves = true;
     graph_.backward(exec, sampled);
     sampled.halves = false;
-    pass.ratios.act = training.pass.ratios.act;
+    pass.ratios.act = before.pass.ratios.act;
   }
   const auto passes = static_cast<std::size_t>(batches_.back().passes);
   for (SampledLook& look : std::span(sampled_).first(passes)) {

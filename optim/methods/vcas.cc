@@ -272,8 +272,8 @@ void Vcas::set_forecast(const Batch& batch, std::int64_t items) {
   forecast_ = forward_->forecast(batch.ids, rows);
 }
 
-void Vcas::after_pass(PassKind kind, Exec& exec, const BackwardContext& context) {
-  if (kind == PassKind::kMeasured) probe_->sampled_backwards(exec, context);
+void Vcas::after_pass(Exec& exec, const BackwardContext& context) {
+  probe_->sampled_backwards(exec, context);
 }
 
 namespace {

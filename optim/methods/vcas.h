@@ -8,8 +8,7 @@
 namespace vcas {
 
 struct VcasKind final : MethodKind, VcasOptions, ForwardOptions {
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     VcasOptions::fields(v);
     ForwardOptions::fields(v);
   }
@@ -43,7 +42,7 @@ class Vcas final : public Method {
   BackwardHooks* hooks(PassKind kind) override;
   bool repeats(PassKind kind) const override;
   void end_pass(const Batch& batch, std::int64_t first, std::int64_t items) override;
-  void after_pass(PassKind kind, Exec& exec, const BackwardContext& context) override;
+  void after_pass(Exec& exec, const BackwardContext& context) override;
   bool end_step() override;
   bool at_rest() const override { return !probing_; }
   void add_cost(FormulaFlops& formula) const override;
@@ -98,8 +97,8 @@ class Vcas final : public Method {
   bool drops_rows_ = false, drops_items_ = false;  // at the present ratios
   bool probing_ = false;
   std::int64_t begun_step_ = -1;                  // the last one
-  std::vector<ItemThreshold> thresholds_before_;  // when it began, as
-  int measured_before_ = 0;                       // batches of this probe
+  std::vector<ItemThreshold> thresholds_before_;  // when it began
+  int measured_before_ = 0;                       // batches of this probe, when it began
   bool probed_ = false;                           // the last step ended a probe
   PassKind step_kind_ = PassKind::kExact;         // of the last step's first pass
   KeepRatios step_ratios_;                        // that it had

@@ -1,7 +1,6 @@
 // Settings that are durations.
 #include "core/config.h"
-#include "core/error.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 using namespace vcas;
 
@@ -13,8 +12,7 @@ struct DurationConfig {
   Duration epochs = Duration::epochs(3);
   Duration every = 0;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("epochs", epochs, "Passes.", above(0));
     v.field("every", every, "Steps between.", at_least(0));
   }
@@ -22,12 +20,7 @@ struct DurationConfig {
 
 std::string duration_error(const std::string& text) {
   DurationConfig config;
-  try {
-    read_config(config, document(text));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
+  return error_text([&] { read_config(config, document(text)); }, ExitCode::kBadConfig);
 }
 
 }  // namespace

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "core/config.h"
-#include "core/error.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 namespace vcas {
 
@@ -12,8 +11,7 @@ struct ModelConfig {
   int width = 768;
   int heads = 12;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("type", type, "Kind of model.", one_of({"bert", "vit", "resnet", "mlp"}));
     v.field("width", width, "Hidden size.", at_least(1));
     v.field("heads", heads, "Attention heads.", at_least(1));
@@ -30,8 +28,7 @@ struct DataConfig {
   std::string path;
   std::vector<std::string> columns = {"premise", "hypothesis"};
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("path", path, "Folder of the data.");
     v.field("columns", columns, "Text columns.");
   }
@@ -50,8 +47,7 @@ struct TrainConfig {
   std::optional<std::string> note;
   DataConfig data;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("learning_rate", learning_rate, "Peak learning rate.", above(0.0));
     v.field("epochs", epochs, "Passes over the data.", at_least(1));
     v.field("max_steps", max_steps, "Stop after this many steps; -1: no limit.", at_least(-1));
@@ -71,8 +67,7 @@ struct RunConfig {
   ModelConfig model;
   TrainConfig train;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("device", device, "Where to run.", one_of({"auto", "cpu", "cuda"}));
     v.section("model", model, "The model.");
     v.section("train", train, "The training.");
@@ -90,13 +85,7 @@ inline ConfigSources set(std::vector<std::string> overrides) {
 // The text of the error, or "" when the sources are accepted.
 inline std::string error_of(const ConfigSources& sources) {
   RunConfig config;
-  try {
-    read_config(config, sources);
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::kBadConfig);
-    return error.what();
-  }
-  return {};
+  return error_text([&] { read_config(config, sources); }, ExitCode::kBadConfig);
 }
 
 inline const std::string kOneError = "1 error; nothing was run";

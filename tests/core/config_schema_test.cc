@@ -16,8 +16,7 @@ struct OptimizerConfig {
   std::vector<double> betas = {0.9, 0.999};
   std::optional<std::string> schedule;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("name", name, "Method.", one_of({"adam", "adamw", "sgd"}));
     v.field("betas", betas, "Decay of the moments.", at_least(0), below(1));
     v.field("schedule", schedule, "Schedule.", one_of({"linear", "cosine"}));
@@ -37,8 +36,7 @@ struct ToolConfig {
   Duration every = 1;
   OptimizerConfig optimizer;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("verbose", verbose, "More output.");
     v.field("batch_size", batch_size, "Items in a step.", at_least(1));
     v.field("steps", steps, "Steps.", between(0, 1000));

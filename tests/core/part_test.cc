@@ -1,6 +1,10 @@
 #include "core/part.h"
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <thread>
+#include <vector>
 
 #include "tests/core/json_schema_check.h"
 #include "tests/support/check_error.h"
@@ -19,8 +23,7 @@ struct Square final : Figure {
   double side = 1;
   std::string colour = "red";
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("side", side, "Length of a side.", above(0.0));
     v.field("colour", colour, "The inside.");
   }
@@ -30,10 +33,7 @@ VCAS_REGISTER_PART(Figure, "square", Square);
 
 struct Box {
   int rows = 1;
-  template <class Visitor>
-  void fields(Visitor& v) {
-    v.field("rows", rows, "Rows of cells.", at_least(1));
-  }
+  void fields(Setting& v) { v.field("rows", rows, "Rows of cells.", at_least(1)); }
 };
 
 struct Grid final : Figure {
@@ -41,8 +41,7 @@ struct Grid final : Figure {
   std::string colour = "red";
   Box box;
 
-  template <class Visitor>
-  void fields(Visitor& v) {
+  void fields(Setting& v) {
     v.field("width", width, "The whole grid.", at_least(0.0));
     v.field("colour", colour, "The inside.");
     v.section("box", box, "Its cells.");
@@ -58,6 +57,20 @@ struct Dot final : Figure {
   double area() const override { return 0; }
 };
 VCAS_REGISTER_PART(::Figure, "dot", Dot);
+
+class Late {
+ public:
+  virtual ~Late() = default;
+};
+
+struct LateKind final : Late {
+  LateKind() {
+    ++made;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  static inline std::atomic<int> made = 0;
+};
+VCAS_REGISTER_PART(Late, "late", LateKind);
 
 struct Drawing {
   Part<Figure> figure{"square", "What to draw."};
@@ -84,12 +97,7 @@ Page read(const std::string& text, const std::vector<std::string>& overrides = {
 }
 
 std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  try {
-    read(text, overrides);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_text([&] { read(text, overrides); }, ExitCode::kBadConfig);
 }
 
 }  // namespace
@@ -101,6 +109,22 @@ TEST_CASE("the type chooses which settings are read, wherever it stands", "[conf
   CHECK(read(grid).drawing.figure->area() == 8);
   CHECK(read(grid, {"drawing.box.rows=3"}).drawing.figure->area() == 12);
   CHECK(read("{}", {"drawing.width=5", "drawing.type=grid"}).drawing.figure->area() == 5);
+}
+
+TEST_CASE("two kinds of one name are refused", "[config]") {
+  CHECK_THROWS_WITH(
+      (PartRegistration<Figure, Dot>("square")),
+      ContainsSubstring("two kinds are called square, or vcas is linked twice, in a SHARED library "
+                        "and in the program"));
+}
+
+TEST_CASE("threads may read a constant part: a kind is made once", "[config]") {
+  const Part<Late> part{"late", "A kind that takes its time."};
+  {
+    std::vector<std::jthread> threads;
+    for (int thread = 0; thread < 4; ++thread) threads.emplace_back([&] { *part; });
+  }
+  CHECK(LateKind::made == 1);
 }
 
 TEST_CASE("a kind without settings has no fields", "[config]") {
@@ -196,14 +220,10 @@ TEST_CASE("a part is a value", "[config]") {
 TEST_CASE("a type set to what is no kind is refused where it is used", "[config][error]") {
   const auto hint_of = [](const char* type) {
     Part<Figure> figure{type, "What to draw.", "form"};
-    try {
-      figure->area();
-    } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::kBadConfig);
-      CHECK(error.what() == "there is no form \"" + std::string(type) + "\"");
-      return error.hint();
-    }
-    return std::string("no error");
+    const Error error = error_of([&] { figure->area(); });
+    CHECK(error.code() == ExitCode::kBadConfig);
+    CHECK(error.what() == "there is no form \"" + std::string(type) + "\"");
+    return error.hint();
   };
   CHECK(hint_of("sqaure") == "did you mean \"square\"?");
   CHECK(hint_of("circle") == "choose among dot, grid, square");

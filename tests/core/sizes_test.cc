@@ -1,22 +1,13 @@
 #include "core/sizes.h"
 
-#include <functional>
-
-#include "core/error.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 using namespace vcas;
 
 namespace {
 
 std::string fault(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::kOutOfMemory);
-    return error.what();
-  }
-  return {};
+  return error_text(act, ExitCode::kOutOfMemory);
 }
 
 }  // namespace

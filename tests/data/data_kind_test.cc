@@ -131,17 +131,19 @@ TEST_CASE("a table is opened with the labels and the rows that the settings take
              R"(", "test_file": "y.tsv")" + settings + "}}}");
     OpenedData data = config.data.kind->open(
         {.skip_bad_rows = skips, .known_classes = {"no", "yes"}, .tokenizer = &tokenizer});
-    REQUIRE(data.tokens);
-    CHECK(data.tokens->class_names == std::vector<std::string>{"no", "yes"});
+    REQUIRE(data.tokens.size() == 6);  // [CLS] and [SEP] around each text
+    CHECK_FALSE(data.has_pairs);
+    CHECK(data.items->class_names() == std::vector<std::string>{"no", "yes"});
+    CHECK(data.items->label(0) == 1);
+    CHECK(data.items->label(1) == 0);
     return data;
   };
   // The user's names have numbers; those of the training data have not.
   const std::string numbers = "a\t1\nb\tno\n", named = R"(, "labels": ["no", "yes"])";
-  CHECK(opened(numbers, named, false).tokens->labels == std::vector<std::int32_t>{1, 0});
+  opened(numbers, named, false);
   check_error([&] { opened(numbers, "", false); }, ExitCode::kBadData,
               "x.tsv:2: label \"1\" is not one of no, yes");
   const OpenedData rest = opened("a\tyes\nb\tnone\nc\tno\n", "", true);
-  CHECK(rest.tokens->labels == std::vector<std::int32_t>{1, 0});
   CHECK(rest.skipped_rows == 1);
 }
 

@@ -226,11 +226,13 @@ TEST_CASE("texts that predict nothing", "[lm]") {
   check_error([&] { load_lm({.whole_files = true}, 8, blank); }, ExitCode::kBadConfig,
               "bytewise adds a blank before each text, and whole files are encoded in parts");
   Bytewise lines;
-  lines.last = "\nUser:\n";
-  check_error([&] { load_lm({.whole_files = true}, 8, lines); }, ExitCode::kBadConfig,
-              "bytewise: token 256 has a line end behind a word, and whole files are encoded in "
-              "parts that end there",
-              "data.text.documents=lines");
+  for (const char* last : {"\nUser:\n", "User:\nYou:", "<|user|> ", " x\v"}) {
+    lines.last = last;
+    check_error([&] { load_lm({.whole_files = true}, 8, lines); }, ExitCode::kBadConfig,
+                "bytewise: token 256 has a line end or a last blank behind a word, and whole files "
+                "are encoded in parts that end there",
+                "data.text.documents=lines");
+  }
   check_error([&] { load_lm({.cache = false}, 8, tiny_tokenizer()); }, ExitCode::kBadConfig,
               "words are learned from text files, and none is named");
 }

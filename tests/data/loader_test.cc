@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
+#include <limits>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -279,7 +280,7 @@ TEST_CASE("the shares of ranks are together the batch of one process", "[loader]
     }
   }
   for (std::size_t step = 0; step < whole.size(); ++step) CHECK(equal(joined[step], whole[step]));
-  options.place.size = 3;
+  options.place = {.rank = 0, .size = 3};
   CHECK_THROWS_WITH(Loader(images(), options), "3 ranks cannot share batches of 8 items");
 }
 
@@ -508,6 +509,10 @@ TEST_CASE("loader options that do not fit are configuration errors", "[loader]")
   check({.augment = {.crop_padding = -1}}, "got -1");
   check({.batch = 8, .drop_last = false, .place = {.rank = 0, .size = 2}},
         "2 ranks cannot share batches of 8 items");
+  for (const Place& place : {Place{.rank = 2, .size = 2}, {.rank = -1}, {.size = 0}})
+    check({.place = place}, "LoaderOptions::place is rank " + std::to_string(place.rank) + " of ");
+  check({.batch = std::numeric_limits<std::int64_t>::max(), .drop_last = false},
+        "items is too large to count");
   check_error([] { Loader(VectorDataset({.width = 1}), {}); }, ExitCode::kBadConfig,
               "the data have no items");
   check_error([] { Loader(images(), {}, -1); }, ExitCode::kBadConfig,

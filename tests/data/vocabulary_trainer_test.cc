@@ -36,9 +36,16 @@ TEST_CASE("a vocabulary: special tokens, characters, then merges by frequency", 
 TEST_CASE("a cased vocabulary keeps case and accents", "[vocabulary]") {
   const Tokens tokens = train({"Äb Äb"}, {.size = 100, .lower_case = false});
   CHECK(tokens == Tokens{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##b", "Ä", "Äb"});
-  // A pair that comes once is left. So is what lies outside the Basic Multilingual Plane.
-  const Tokens once = train({"ab \U0001F600 c"}, {.size = 100, .lower_case = false});
+  // A pair that comes once is left. So is what Unicode has no character for.
+  const Tokens once = train({"ab \U0001FFFE c"}, {.size = 100, .lower_case = false});
   CHECK(once == Tokens{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "c"});
+}
+
+TEST_CASE("characters of all planes are learnt, the others before them", "[vocabulary]") {
+  const Tokens tokens =
+      train({"\U0001F600 \U00020000\U0001D49C \U00010400b b\uFB01"}, {.size = 100});
+  CHECK(tokens == Tokens{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "b", "##b", "##\uFB01",
+                         "\U00010428", "\U0001D49C", "\U0001F600", "\U00020000"});
 }
 
 TEST_CASE("no token repeats, and the same text gives the same tokens", "[vocabulary]") {
@@ -58,10 +65,10 @@ TEST_CASE("texts without a vocabulary", "[vocabulary]") {
         train({"", "  "}, {});
       },
       ExitCode::kBadData, "there is no text to learn a vocabulary from");
-  for (const std::string& word : {std::string(101, 'a'), std::string("\U0001D49C")})
+  for (const std::string& word : {std::string(101, 'a'), std::string("\U0001FFFE")})
     check_error([&] { train({word}, {.size = 50}); }, ExitCode::kBadData,
                 "no word of the text can be learnt: all are longer than 100 characters, or have "
-                "signs beyond U+FFFF",
+                "signs that are not in Unicode",
                 "--kind bpe");
   const Error error = error_of([] { train({"abc"}, {.size = 7}); });
   CHECK(error.code() == ExitCode::kBadConfig);

@@ -3,20 +3,14 @@
 #include <limits>
 
 #include "tests/decorators/fake_ops.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 using namespace vcas;
 
 namespace {
 
 std::string fault_of(FiniteOps& ops, const auto& args) {
-  try {
-    ops.run(args);
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::kDiverged);
-    return error.what();
-  }
-  return "";
+  return error_text([&] { ops.run(args); }, ExitCode::kDiverged);
 }
 
 }  // namespace

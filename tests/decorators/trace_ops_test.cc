@@ -4,7 +4,7 @@
 
 #include "tests/core/temporary_folder.h"
 #include "tests/decorators/fake_ops.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 using namespace vcas;
 
@@ -88,10 +88,7 @@ TEST_CASE("a repetition is traced call by call", "[trace]") {
 }
 
 TEST_CASE("a trace that cannot be written says so", "[trace]") {
-  try {
-    TraceOps(std::make_unique<FakeOps>(), "/nowhere/trace.json");
-    FAIL("no exception");
-  } catch (const Error& failure) {
-    CHECK(failure.code() == ExitCode::kCannotCreate);
-  }
+  const Error failure =
+      error_of([] { TraceOps(std::make_unique<FakeOps>(), "/nowhere/trace.json"); });
+  CHECK(failure.code() == ExitCode::kCannotCreate);
 }

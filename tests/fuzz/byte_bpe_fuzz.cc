@@ -1,39 +1,18 @@
 // The first byte chooses what the others are: a tokenizer.json, a merges.txt or text. A vocabulary
 // is kBadData or tokenizes. Text is kBadData exactly where it is not UTF-8, and is decoded again.
-#include <cstdlib>
-#include <optional>
-
-#include "core/error.h"
 #include "data/byte_bpe.h"
 #include "data/vocabulary_trainer.h"
+#include "tests/fuzz/encoded.h"
 #include "tests/fuzz/fuzz_file.h"
 
 namespace {
 
 using vcas::ByteBpe;
 
-template <class Make>
-std::optional<ByteBpe> made_bpe(Make make) {
-  try {
-    return ByteBpe(make());
-  } catch (const vcas::Error& error) {
-    if (error.code() != vcas::ExitCode::kBadData) std::abort();
-    return std::nullopt;
-  }
-}
-
 void encode_and_decode(const ByteBpe& tokenizer, std::string_view text) {
-  std::vector<std::int32_t> ids;
-  try {
-    tokenizer.encode(text, ids);
-    if (vcas::first_invalid_utf8(text)) std::abort();
-  } catch (const vcas::Error& error) {
-    if (error.code() != vcas::ExitCode::kBadData || !vcas::first_invalid_utf8(text)) std::abort();
-    return;
-  }
-  for (const std::int32_t id : ids)
-    if (id < 0 || id >= tokenizer.size()) std::abort();
-  if (!tokenizer.vocabulary().add_prefix_space && tokenizer.decode(ids) != text) std::abort();
+  const auto ids = encoded(tokenizer, text);
+  if (ids && !tokenizer.vocabulary().add_prefix_space && tokenizer.decode(*ids) != text)
+    std::abort();
 }
 
 const ByteBpe& learnt_bpe() {
@@ -70,9 +49,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     encode_and_decode(learnt_bpe(), text);
     return 0;
   }
-  const auto tokenizer = data[0] == 'j'
-                             ? made_bpe([&] { return vcas::parse_bpe_json(text, "fuzz"); })
-                             : made_bpe([&] { return vcas::read_bpe(folder_with(text)); });
+  std::optional<ByteBpe> tokenizer;
+  fuzz_read(
+      [&] {
+        tokenizer.emplace(data[0] == 'j' ? vcas::parse_bpe_json(text, "fuzz")
+                                         : vcas::read_bpe(folder_with(text)));
+      },
+      {vcas::ExitCode::kBadData});
   if (!tokenizer) return 0;
   encode_and_decode(*tokenizer, "the lowest's  caf\u00e9\n\n<|endoftext|> <pad> \u0120x");
   for (std::int32_t id = 0; id < tokenizer->size(); ++id)

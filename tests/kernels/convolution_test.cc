@@ -5,22 +5,19 @@
 
 #include "kernels/op_cost.h"
 #include "tests/support/check_op.h"
+#include "tests/support/patch_cases.h"
 
 using namespace vcas;
 
 namespace {
 
-struct Case {
-  std::int64_t items, channels, out;
-  Patches patches;
-};
 // What the cases cover:
 //   kernels of 1, 2, 3 and 7, with strides, paddings and sides that do not fit each other
 //   no items
 //   more patches than a panel has
 //   outputs for vectors of all widths
 //   strides and paddings beyond the image
-const Case kCases[] = {
+const PatchCase kCases[] = {
     {1, 1, 1, {.height = 1, .width = 1}},
     {0, 5, 3, {.height = 4, .width = 4, .kernel = 3, .padding = 1}},
     {3, 5, 7, {.height = 5, .width = 4, .kernel = 3, .padding = 1}},
@@ -33,13 +30,6 @@ const Case kCases[] = {
     {2, 3, 4, {.height = 2, .width = 3, .kernel = 1, .stride = 5}},
     {1, 2, 3, {.height = 2, .width = 2, .kernel = 1, .stride = 3, .padding = 2}},
 };
-
-std::string text(const Case& of) {
-  const Patches& p = of.patches;
-  return std::to_string(of.items) + " items of " + std::to_string(p.height) + " x " +
-         std::to_string(p.width) + " x " + std::to_string(of.channels) + ", kernel " +
-         std::to_string(p.kernel) + ", stride " + std::to_string(p.stride);
-}
 
 // Rows of every other item, and some of them.
 std::vector<std::int64_t> rows_of_items(std::int64_t items, std::int64_t each) {
@@ -58,7 +48,7 @@ double power_of_two(std::int64_t i) {
 
 TEST_CASE("a convolution forward", "[convolution]") {
   on_every_backend([](TestTensors& t) {
-    for (const Case& of : kCases)
+    for (const PatchCase& of : kCases)
       for (const bool with_bias : {false, true}) {
         INFO(text(of));
         const std::int64_t values = of.patches.taps() * of.channels;
@@ -75,7 +65,7 @@ TEST_CASE("a convolution forward", "[convolution]") {
 
 TEST_CASE("the gradient of a convolution's input", "[convolution]") {
   on_every_backend([](TestTensors& t) {
-    for (const Case& of : kCases)
+    for (const PatchCase& of : kCases)
       for (const bool accumulate : {false, true}) {
         INFO(text(of) << ", accumulate " << accumulate);
         const Shape pixels{of.items * of.patches.in_rows(), of.channels};
@@ -93,7 +83,7 @@ TEST_CASE("the gradient of a convolution's input", "[convolution]") {
 TEST_CASE("the gradient of a convolution's weight, of all rows, some items and kept rows",
           "[convolution]") {
   on_every_backend([](TestTensors& t) {
-    for (const Case& of : kCases)
+    for (const PatchCase& of : kCases)
       for (const bool narrow : {false, true})
         for (const int draw : {0, 1, 2, 3}) {
           const bool accumulate = draw == 1 || (narrow && draw == 2);
@@ -156,7 +146,7 @@ TEST_CASE("convolutions have the same bits with any number of threads", "[convol
 TEST_CASE("a group of weight gradients with and without patches", "[convolution]") {
   on_every_backend([](TestTensors& t) {
     Group<LinearBackwardWeight> group;
-    for (const Case& of : {kCases[2], kCases[4], kCases[3]}) {
+    for (const PatchCase& of : {kCases[2], kCases[4], kCases[3]}) {
       const bool patches = of.patches.kernel == 3;
       const std::int64_t rows = of.items * of.patches.out_rows();
       const std::int64_t values = (patches ? of.patches.taps() : 1) * of.channels;
@@ -201,7 +191,7 @@ TEST_CASE("patches copied apart in several pieces", "[convolution]") {
 
 TEST_CASE("scores and sketches of patches", "[convolution]") {
   on_every_backend([](TestTensors& t) {
-    for (const Case& of : kCases)
+    for (const PatchCase& of : kCases)
       for (const bool narrow : {false, true})
         for (const int norms : {0, 1, 2}) {
           INFO(text(of) << ", narrow " << narrow << ", norms " << norms);
@@ -286,7 +276,7 @@ TEST_CASE("pixels and outputs of 32 GiB are not read where they lie", "[convolut
 
 TEST_CASE("max pooling", "[convolution]") {
   on_every_backend([](TestTensors& t) {
-    for (const Case& of : kCases) {
+    for (const PatchCase& of : kCases) {
       if (of.patches.padding >= of.patches.kernel) continue;
       INFO(text(of));
       const std::int64_t rows = of.items * of.patches.out_rows(), c = of.channels;

@@ -1,6 +1,7 @@
 #include <cstdint>
 
 #include "tests/core/environment.h"
+#include "tests/support/check_error.h"
 #include "tests/support/check_op.h"
 
 using namespace vcas;
@@ -15,12 +16,7 @@ extern "C" const char* __tsan_default_options() { return "allocator_may_return_n
 namespace {
 
 Error refused(const std::string& device, Precision precision = Precision::kF32) {
-  try {
-    make_ops(device, precision);
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(ExitCode::kDone, "");
+  return error_of([&] { make_ops(device, precision); });
 }
 
 }  // namespace
@@ -37,15 +33,9 @@ TEST_CASE("memory is zeroed, aligned and refused politely", "[cpu_ops]") {
     std::fill_n(data, bytes, static_cast<unsigned char>(1));
     ops->deallocate(data, bytes);
   }
-  for (const std::size_t bytes : {SIZE_MAX / 4, SIZE_MAX - 3}) {
-    try {
-      ops->allocate(bytes);
-      FAIL_CHECK("allocated");
-    } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::kOutOfMemory);
-      CHECK_THAT(error.what(), ContainsSubstring(std::to_string(bytes) + " bytes"));
-    }
-  }
+  for (const std::size_t bytes : {SIZE_MAX / 4, SIZE_MAX - 3})
+    CHECK_THAT(error_text([&] { ops->allocate(bytes); }, ExitCode::kOutOfMemory),
+               ContainsSubstring(std::to_string(bytes) + " bytes"));
 }
 
 TEST_CASE("devices by name", "[cpu_ops]") {

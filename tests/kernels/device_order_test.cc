@@ -8,21 +8,25 @@ using namespace vcas;
 
 namespace {
 
+SampleSize small_size(std::int64_t keep, bool convolution,
+                      Selection selection = Selection::kSystematic) {
+  return {.items = 6,
+          .tokens = 49,
+          .width = 48,
+          .hidden = 80,
+          .heads = 2,
+          .patch = 4,
+          .convolution = convolution,
+          .keep = keep,
+          .selection = selection};
+}
+
 // Every output of every operation, in the order of the list.
 std::vector<std::vector<std::byte>> outputs(emu::ThreadOrder order, std::int64_t keep, DType dtype,
                                             bool warpgroup_products, bool convolution) {
   const std::unique_ptr<Ops> ops = make_emu_ops(order, Precision::kF32, warpgroup_products);
-  Samples calls(*ops,
-                {.items = 6,
-                 .tokens = 49,
-                 .width = 48,
-                 .hidden = 80,
-                 .heads = 2,
-                 .patch = 4,
-                 .convolution = convolution,
-                 .keep = keep,
-                 .selection = keep == 1 ? Selection::kBernoulli : Selection::kSystematic},
-                dtype);
+  const Selection selection = keep == 1 ? Selection::kBernoulli : Selection::kSystematic;
+  Samples calls(*ops, small_size(keep, convolution, selection), dtype);
   std::vector<std::vector<std::byte>> out;
   struct Read {
     Ops& ops;
@@ -55,14 +59,7 @@ TEST_CASE("operations launch what their cost says", "[device][op_cost]") {
     CHECK(emu_launches(*ops) - before == op_cost(args).launches);
   };
   for (const auto& [keep, convolution] : {std::pair{1, false}, {3, false}, {1, true}, {3, true}}) {
-    Samples calls(*ops, {.items = 6,
-                         .tokens = 49,
-                         .width = 48,
-                         .hidden = 80,
-                         .heads = 2,
-                         .patch = 4,
-                         .convolution = convolution,
-                         .keep = keep});
+    Samples calls(*ops, small_size(keep, convolution));
 #define VCAS_OP(Args) check(calls.make<Args>());
     VCAS_FOR_EACH_OP(VCAS_OP)
 #undef VCAS_OP

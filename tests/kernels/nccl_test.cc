@@ -7,23 +7,18 @@
 
 #include "kernels/buffer.h"
 #include "tests/kernels/transports.h"
+#include "tests/support/check_error.h"
 
 using namespace vcas;
 
 namespace {
 
 // What `body` throws, which must be an Error of kUnavailable.
-template <class Body>
-std::string refusal(const Body& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::kUnavailable);
-    CHECK_FALSE(error.hint().empty());
-    return error.what();
-  }
-  FAIL("no error");
-  return {};
+std::string refusal(const std::function<void()>& body) {
+  const Error error = error_of(body);
+  CHECK(error.code() == ExitCode::kUnavailable);
+  CHECK_FALSE(error.hint().empty());
+  return error.what();
 }
 
 bool contains(const std::string& text, const std::string& part) {

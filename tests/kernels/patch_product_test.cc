@@ -1,20 +1,17 @@
 // Convolutions whose products read the pixels where they lie, on tensor cores.
 #include "tests/support/fewer_cases.h"
+#include "tests/support/patch_cases.h"
 #include "tests/support/tensor_cores.h"
 
 using namespace vcas;
 
 namespace {
 
-struct Case {
-  std::int64_t items, channels, out;
-  Patches patches;
-};
 // What the cases cover:
 //   kernels of 1, 2, 3, 7 and 17, with strides, paddings and sides that do not fit each other
 //   stages within a tap, over several taps, and with a part of one
 //   small tiles and large ones
-const Case kCases[] = {
+const PatchCase kCases[] = {
     {0, 8, 16, {.height = 4, .width = 4, .kernel = 3, .padding = 1}},
     {1, 8, 8, {.height = 1, .width = 1}},
     {3, 16, 24, {.height = 5, .width = 4, .kernel = 3, .padding = 1}},
@@ -30,14 +27,7 @@ const Case kCases[] = {
     {3, 8, 72, {.height = 76, .width = 76}},
 };
 
-std::string text(const Case& of) {
-  const Patches& p = of.patches;
-  return std::to_string(of.items) + " items of " + std::to_string(p.height) + " x " +
-         std::to_string(p.width) + " x " + std::to_string(of.channels) + ", kernel " +
-         std::to_string(p.kernel) + ", stride " + std::to_string(p.stride);
-}
-
-LinearForward forward(TestTensors& t, const Case& of, bool bias) {
+LinearForward forward(TestTensors& t, const PatchCase& of, bool bias) {
   return {.y = t.unset({of.items * of.patches.out_rows(), of.out}),
           .x = normal(t, {of.items * of.patches.in_rows(), of.channels}),
           .weight = normal(t, {of.out, of.patches.taps() * of.channels}),
@@ -45,7 +35,7 @@ LinearForward forward(TestTensors& t, const Case& of, bool bias) {
           .patches = of.patches};
 }
 
-LinearBackwardInput backward(TestTensors& t, const Case& of, bool accumulate) {
+LinearBackwardInput backward(TestTensors& t, const PatchCase& of, bool accumulate) {
   const Shape pixels{of.items * of.patches.in_rows(), of.channels};
   return {.dx = accumulate ? normal(t, pixels) : t.unset(pixels),
           .dy = normal(t, {of.items * of.patches.out_rows(), of.out}),
@@ -56,7 +46,7 @@ LinearBackwardInput backward(TestTensors& t, const Case& of, bool accumulate) {
 
 // With all rows, or with `draw` some: 2 scales them, 3 counts them on the device. `narrow`: those
 // of every other item.
-LinearBackwardWeight weight_gradient(TestTensors& t, const Case& of, bool narrow, int draw) {
+LinearBackwardWeight weight_gradient(TestTensors& t, const PatchCase& of, bool narrow, int draw) {
   const std::int64_t each = of.patches.out_rows();
   std::vector<std::int64_t> row;
   for (std::int64_t r = 0; r < of.items * each; ++r)
@@ -79,7 +69,7 @@ LinearBackwardWeight weight_gradient(TestTensors& t, const Case& of, bool narrow
 TEST_CASE("convolutions on tensor cores", "[convolution][tensor_core]") {
   const Precision precision = GENERATE(Precision::kTf32, Precision::kBf16);
   on_tensor_cores(precision, [&](TestTensors& t) {
-    for (const Case& of : cases_to_run(kCases)) {
+    for (const PatchCase& of : cases_to_run(kCases)) {
       INFO(text(of));
       const std::int64_t values = of.patches.taps() * of.channels;
       const bool few_tiles = of.items * of.patches.out_rows() < 1000;  // else they take long
@@ -96,7 +86,7 @@ TEST_CASE("convolutions on tensor cores", "[convolution][tensor_core]") {
 
 TEST_CASE("convolutions round their factors to TF32", "[convolution][tensor_core]") {
   on_tensor_cores(Precision::kTf32, [](TestTensors& t) {
-    const Case of{2, 8, 12, {.height = 5, .width = 5, .kernel = 3, .padding = 1}};
+    const PatchCase of{2, 8, 12, {.height = 5, .width = 5, .kernel = 3, .padding = 1}};
     auto y = forward(t, of, false);
     auto dx = backward(t, of, false);
     const auto beyond = [](std::int64_t) { return 1 + 0x1p-12; };
@@ -120,7 +110,7 @@ TEST_CASE("convolutions round their factors to TF32", "[convolution][tensor_core
 TEST_CASE("convolutions on tensor cores have the same bits in any order of threads",
           "[convolution][tensor_core]") {
   const Precision precision = GENERATE(Precision::kTf32, Precision::kBf16);
-  for (const Case& of : cases_to_run({kCases[3], kCases[8]})) {
+  for (const PatchCase& of : cases_to_run({kCases[3], kCases[8]})) {
     std::vector<std::vector<std::byte>> first;
     for (const auto order :
          {emu::ThreadOrder::kForward, emu::ThreadOrder::kReverse, emu::ThreadOrder::kRandom})
@@ -142,7 +132,7 @@ TEST_CASE("convolutions on tensor cores have the same bits in any order of threa
 TEST_CASE("long sums of few entries go in pieces", "[convolution][tensor_core]") {
   const Precision precision = GENERATE(Precision::kF32, Precision::kTf32, Precision::kBf16);
   on_tensor_cores(precision, [&](TestTensors& t) {
-    const Case of{5, 8, 8, {.height = 37, .width = 41, .kernel = 2}};
+    const PatchCase of{5, 8, 8, {.height = 37, .width = 41, .kernel = 2}};
     for (const int draw : cases_to_run({0, 1, 2, 3})) {
       const auto args = weight_gradient(t, of, false, draw);
       INFO("draw " << draw);
@@ -151,7 +141,8 @@ TEST_CASE("long sums of few entries go in pieces", "[convolution][tensor_core]")
     }
     // Alone and in a group, behind a product that is whole.
     Group<LinearBackwardWeight> group;
-    for (const Case& other : {kCases[2], of, of}) group.add(weight_gradient(t, other, false, 2));
+    for (const PatchCase& other : {kCases[2], of, of})
+      group.add(weight_gradient(t, other, false, 2));
     check_op(t, group, {.length = 8000});
   });
 }

@@ -45,7 +45,12 @@ TEST_CASE("operations refuse tensors that are a row short", "[ops][refused]") {
   refuses_short<MaxPoolBackward>(samples, {"dy", "row"});
   refuses_short<EmbeddingForward>(samples, {"tokens"});
   refuses_short<EmbeddingBackward>(samples, {"row"});
+  refuses_short<ScatterRows>(samples, {"row", "dy_offsets", "item"});
+  refuses_short<PoolForward>(samples, {"offsets"});
+  refuses_short<PoolBackward>(samples, {"offsets"});
   refuses_short<LinearBackwardWeight>(samples, {"scale"});
+  refuses_short<ColumnSum>(samples, {"sum"});
+  refuses_short<KeepProbability>(samples, {"prob"});
   refuses_short<ItemNorm>(samples, {"offsets"});
   refuses_short<NarrowRows>(samples, {"item", "scale", "offsets", "kept_scale"});
   refuses_short<GatherScaledRows>(samples, {"y_norm", "offsets"});

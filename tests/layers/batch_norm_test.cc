@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "layers/graph.h"
+#include "tests/support/check_error.h"
 #include "tests/support/check_layer.h"
 
 using namespace vcas;
@@ -81,14 +82,14 @@ TEST_CASE("settings of norms that cannot be are refused", "[layer]") {
 
 namespace {
 
-// x [items, 3 rows, 2] -> batch norm -> mean -> loss, in f64.
+// x [items, rows, 2] -> batch norm -> mean -> loss, in f64.
 struct NormedRows {
   std::unique_ptr<Ops> ops = make_ops("cpu");
   Graph graph{DType::kF64};
   Value x, normed;
 
-  explicit NormedRows(std::int64_t items, bool frozen = false) {
-    x = graph.input("x", {2, Layout::items(3), DType::kF64});
+  explicit NormedRows(std::int64_t items, bool frozen = false, std::int64_t rows = 3) {
+    x = graph.input("x", {2, Layout::items(rows), DType::kF64});
     const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
     normed = graph.add("norm", make_layer("batch_norm", {{"frozen", frozen}}), {x});
     graph.keep(normed);
@@ -139,6 +140,20 @@ TEST_CASE("batch_norm keeps running statistics, and evaluates with them", "[laye
   const std::vector<double> as_given = frozen.forward(values, true, true);
   CHECK((frozen.state(0, 0) == 0 && frozen.state(1, 0) == 1));
   CHECK(std::abs(as_given[6] - 3 / std::sqrt(1 + 1e-5)) < 1e-12);
+}
+
+TEST_CASE("batch_norm refuses to train on one row, and evaluates it", "[layer][error]") {
+  NormedRows single(1, false, 1);
+  check_error(
+      [&] {
+        single.forward({5, 6}, true, true);
+      },
+      ExitCode::kBadConfig, "batch_norm: one row has no variance to train with",
+      "each micro-batch needs two items");
+  CHECK(single.state(0, 0) == 0);
+  CHECK(std::abs(single.forward({5, 6}, false, false)[0] - 5 / std::sqrt(1 + 1e-5)) < 1e-12);
+  NormedRows frozen(1, true, 1);
+  CHECK(std::abs(frozen.forward({5, 6}, true, true)[0] - 5 / std::sqrt(1 + 1e-5)) < 1e-12);
 }
 
 TEST_CASE("a gate above batch_norm needs items of equal size, above its frozen kind it does not",

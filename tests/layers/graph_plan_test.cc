@@ -182,13 +182,7 @@ TEST_CASE("a plan refuses sizes that no memory has, and names the value", "[grap
   const auto fault = [](const GraphLimits& limits, std::int64_t width) {
     Stack stack(1);
     stack.plan.nodes.front().plan.output.width = width;
-    try {
-      plan_graph(stack.plan, limits);
-    } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::kOutOfMemory);
-      return std::string(error.what());
-    }
-    return std::string();
+    return error_text([&] { plan_graph(stack.plan, limits); }, ExitCode::kOutOfMemory);
   };
   constexpr std::int64_t kHuge = std::int64_t{1} << 40;
   CHECK(fault({.max_items = kItems}, kWidth).empty());

@@ -128,6 +128,47 @@ TEST_CASE("a gate where no gradient flows is refused", "[graph]") {
                     ContainsSubstring("no gradient flows"));
 }
 
+TEST_CASE("a layer adds to dx where its plan says so, and the graph elsewhere", "[graph]") {
+  // y = x. Backward adds what it is given.
+  class Same final : public Layer {
+   public:
+    explicit Same(bool accumulates) : accumulates_(accumulates) {}
+    NodePlan plan(const PlanInput& in) const override {
+      return {.output = in.inputs[0], .accumulates = accumulates_};
+    }
+    void forward(Exec& exec, const ForwardIo& io) const override {
+      exec.ops.run(Copy{.y = io.output, .x = io.inputs[0]});
+    }
+    void backward(Exec& exec, const BackwardIo& io) const override {
+      io.added[0] ? exec.ops.run(Add{.y = io.dx[0], .a = io.added[0], .b = io.dy})
+                  : exec.ops.run(Copy{.y = io.dx[0], .x = io.dy});
+    }
+
+   private:
+    bool accumulates_;
+  };
+  auto ops = make_ops("cpu");
+  const auto bias_gradient = [&](bool accumulates) {
+    Graph graph(DType::kF32);
+    const Value x = graph.input("x", {4, Layout::items(1), DType::kF32});
+    const Value labels = graph.input("labels", {1, Layout::items(1), DType::kI32});
+    const Value hidden = graph.add("hidden", make_layer("linear", {{"width", 4}}), {x});
+    const Value same = graph.add("same", std::make_unique<Same>(accumulates), {hidden});
+    const Value sum = graph.add("sum", make_layer("add"), {same, hidden});
+    graph.add("loss", make_layer("softmax_cross_entropy"), {sum, labels});
+    graph.finish(*ops, {.max_items = 1});
+    graph.set_batch(1, {});
+    Exec exec = graph.make_exec(1, 0, true);
+    graph.forward(exec);
+    graph.backward(exec, {.gradients = {graph.parameters().gradient_list()}});
+    const auto* bias = graph.parameters()[1].gradient.ptr<float>();
+    return std::vector<float>(bias, bias + 4);
+  };
+  const std::vector<float> want = {-1.5, 0.5, 0.5, 0.5};  // 2 (softmax - label)
+  CHECK(bias_gradient(true) == want);
+  CHECK(bias_gradient(false) == want);
+}
+
 TEST_CASE("a tied weight is one parameter whose gradients add up", "[graph]") {
   auto ops = make_ops("cpu");
   // y = E[token] E^T, once with a table of its own in the decoder and once tied.

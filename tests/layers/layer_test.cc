@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 using namespace vcas;
 
@@ -26,23 +26,13 @@ VCAS_REGISTER_LAYER("test_twice", plug::Doubled);
 namespace {
 
 Error layer_error(const std::string& kind, const nlohmann::json& config) {
-  try {
-    make_layer(kind, config);
-  } catch (const Error& error) {
-    return error;
-  }
-  return {ExitCode::kDone, "no fault"};
+  return error_of([&] { make_layer(kind, config); });
 }
 
 std::string plan_error(const std::string& kind, const nlohmann::json& config,
                        const std::vector<ValueSpec>& inputs) {
-  try {
-    make_layer(kind, config)->plan({inputs, DType::kF32, 4, 16});
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::kBadConfig);
-    return error.what();
-  }
-  return "no fault";
+  const PlanInput in{inputs, DType::kF32, 4, 16};
+  return error_text([&] { make_layer(kind, config)->plan(in); }, ExitCode::kBadConfig);
 }
 
 }  // namespace
@@ -71,9 +61,7 @@ TEST_CASE("an unknown layer or setting is an error that names the nearest", "[la
 
 TEST_CASE("settings are read strictly", "[layer]") {
   const auto what = [](const std::string& kind, const nlohmann::json& config) {
-    const Error error = layer_error(kind, config);
-    CHECK(error.code() == ExitCode::kBadConfig);
-    return std::string(error.what());
+    return error_text([&] { make_layer(kind, config); }, ExitCode::kBadConfig);
   };
   CHECK(what("linear", nlohmann::json::object()) == "linear.width is missing");
   CHECK(what("linear", {{"width", 0}}) == "linear.width must be at least 1, got 0");
@@ -102,8 +90,8 @@ TEST_CASE("an integer setting fits its type", "[layer]") {
                     "kind.sizes has the wrong type: [1,5000000000]");
   CHECK_THROWS_WITH((lists.get<std::map<std::string, bool>>("names")),
                     "kind.names has the wrong type: {\"a\":1}");
-  CHECK(config.get("mode", "sum") == "mean");
-  CHECK(config.get("other", "sum") == "sum");
+  CHECK(config.get<std::string>("mode", "sum") == "mean");
+  CHECK(config.get<std::string>("other", "sum") == "sum");
 }
 
 TEST_CASE("a layer is registered by its full name, under two names", "[layer]") {

@@ -130,6 +130,18 @@ TEST_CASE("means of images are written with their few digits in any locale", "[h
   CHECK_THAT(text, ContainsSubstring("\"image_std\": [\n    1e-07,\n    0.225\n  ]"));
 }
 
+TEST_CASE("a grey image that is cut stays grey in transformers", "[hf_config]") {
+  const auto processor = [](std::vector<std::int64_t> shape, bool squeeze) {
+    return nlohmann::json::parse(
+        image_processor_text({.mean = {0.5f}, .std = {0.5f}, .squeeze = squeeze}, shape));
+  };
+  const nlohmann::json cut = processor({1, 8, 8}, false);
+  CHECK(cut.at("image_processor_type") == "BitImageProcessor");
+  CHECK(cut.at("do_convert_rgb") == false);
+  CHECK_FALSE(processor({3, 8, 8}, false).contains("do_convert_rgb"));
+  CHECK_FALSE(processor({1, 8, 8}, true).contains("do_convert_rgb"));
+}
+
 TEST_CASE("pretrained sizes replace those of the settings", "[hf_config]") {
   const std::string pretrained =
       "pretrained=" VCAS_SOURCE_DIR "/tests/golden/hf/bert_classification";

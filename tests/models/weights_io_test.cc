@@ -11,6 +11,7 @@
 #include "core/files.h"
 #include "core/safetensors.h"
 #include "models/blocks.h"
+#include "models/hf_files.h"
 #include "models/hf_format.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/support/catch.h"

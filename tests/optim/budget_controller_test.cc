@@ -565,14 +565,8 @@ TEST_CASE("a state of a controller with a number out of range is refused", "[con
     CAPTURE(key, value);
     nlohmann::json state = good;
     state[key] = value;
-    try {
-      controller.from_json(state);
-      FAIL("the state is restored");
-    } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::kBadData);
-      CHECK(std::string(error.what()) ==
-            fmt::format("the state of the VCAS controller: {} {}", key, text));
-    }
+    CHECK(error_text([&] { controller.from_json(state); }, ExitCode::kBadData) ==
+          fmt::format("the state of the VCAS controller: {} {}", key, text));
     CHECK(controller.to_json() == good);
   };
   check("lambda", -1, "must be at least 1e-31, got -1");

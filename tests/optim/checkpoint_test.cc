@@ -18,13 +18,15 @@ struct Trained {
   std::unique_ptr<Model> model;
   std::unique_ptr<Trainer> trainer;
 
-  explicit Trained(std::int64_t width = 8, std::uint64_t seed = 1, int steps = 0) {
+  explicit Trained(std::int64_t width = 8, std::uint64_t seed = 1, int steps = 0,
+                   const char* optimizer = "adamw") {
     model = build_model(
         read_model_options({"type=mlp", "depth=2", "width=" + std::to_string(width)}), {6}, 3, 0.0);
     model->graph.finish(*ops, {.max_items = 4});
     model->graph.parameters().initialize(*ops, seed);
-    trainer = std::make_unique<Trainer>(
-        *model, *ops, TrainerOptions{.total_steps = 100, .batch = 4, .seed = seed}, nullptr);
+    TrainerOptions options{.total_steps = 100, .batch = 4, .seed = seed};
+    options.optimizer.kind.type = optimizer;
+    trainer = std::make_unique<Trainer>(*model, *ops, options, nullptr);
     Batch batch{.items = 4, .labels = {0, 1, 2, 0}};
     for (int i = 0; i < 24; ++i) batch.values.push_back(static_cast<float>(i % 7) - 3);
     for (int i = 0; i < steps; ++i) trainer->step(batch);
@@ -89,6 +91,20 @@ TEST_CASE("a checkpoint of another model is refused by the tensor's name") {
                     "or model.* differ");
 }
 
+TEST_CASE("a checkpoint of another optimizer is refused, and the weights stay") {
+  const TemporaryFolder folder;
+  Trained saved(8, 1, 2), loaded(8, 2, 2, "sgd");
+  save(folder.path(), saved);
+  const std::vector<float> before = loaded.numbers();
+  std::string text;
+  CHECK(code_of([&] { load_checkpoint(folder.path() / "checkpoint-2", *loaded.trainer); }, text) ==
+        ExitCode::kBadConfig);
+  CHECK(text == (folder.path() / "checkpoint-2/optimizer.safetensors").string() +
+                    " lacks 1 of 1 tensors to load: momentum | optimizer.name must be that of the "
+                    "checkpoint");
+  CHECK(loaded.numbers() == before);
+}
+
 TEST_CASE("a damaged file is found before anything is read") {
   const TemporaryFolder folder;
   Trained saved(8, 1, 2);
@@ -118,6 +134,7 @@ TEST_CASE("a state that is none of a run is refused") {
   nlohmann::json earlier = good;
   earlier.erase("data");
   atomic_write(file, earlier.dump());
+  earlier["data"] = nlohmann::json::object();
   CHECK(read_trainer_state(folder.path()) == earlier);
 
   std::vector<nlohmann::json> bad = {nlohmann::json::array(), nullptr, 4, "step",
@@ -189,6 +206,8 @@ TEST_CASE("links move in one go, and spared checkpoints are not pruned") {
   CHECK(checkpoint_steps(folder.path()) == std::vector<std::int64_t>{2, 5, 6});
   remove_checkpoints_after(folder.path(), 5);
   CHECK(checkpoint_steps(folder.path()) == std::vector<std::int64_t>{2, 5});
+  prune_checkpoints(folder.path(), -3, {5});
+  CHECK(checkpoint_steps(folder.path()) == std::vector<std::int64_t>{5});
 }
 
 TEST_CASE("numbers that are not finite are not saved") {

@@ -3,20 +3,17 @@
 
 #include <string>
 
-#include "core/error.h"
 #include "optim/methods/controller.h"
+#include "tests/support/check_error.h"
 
 namespace vcas {
 
 // Empty: nothing.
 inline std::string config_error(const std::string& json) {
   VcasOptions options;
-  try {
-    read_config(options, {.documents = {{.name = "run.json", .text = json}}});
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return {};
+  return error_text(
+      [&] { read_config(options, {.documents = {{.name = "run.json", .text = json}}}); },
+      ExitCode::kBadConfig);
 }
 
 }  // namespace vcas

@@ -16,7 +16,7 @@
 #include "optim/methods/vcas.h"
 #include "optim/trainer.h"
 #include "tests/optim/method_settings.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 namespace vcas {
 
@@ -66,13 +66,10 @@ class CountingDataset final : public Dataset {
 };
 
 inline std::string config_error_of(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::kBadConfig);
-    return std::string(error.what()) + " | " + error.hint();
-  }
-  return "no error";
+  const Error error = error_of(act);
+  if (error.code() == ExitCode::kDone) return "no error";
+  CHECK(error.code() == ExitCode::kBadConfig);
+  return std::string(error.what()) + " | " + error.hint();
 }
 
 struct ForwardFixture {

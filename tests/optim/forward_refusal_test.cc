@@ -8,40 +8,26 @@ using namespace vcas;
 namespace {
 
 // What SampleF says of a linear model.
-std::string error_of(const LinearModel& wanted, std::int64_t batch = 8, std::int64_t items = 48) {
+std::string linear_refusal(const LinearModel& wanted, std::int64_t batch = 8,
+                           std::int64_t items = 48) {
   const std::unique_ptr<Ops> ops = make_ops("cpu");
   const auto model = linear_model(wanted);
   model->graph.finish(*ops, {.max_items = batch});
-  try {
-    const Training training{
-        .model = *model, .ops = *ops, .batch = batch, .micro_batch = batch, .items = items};
-    ForwardSample sample(training, {.forward = true, .forward_ratio = 0.5}, nullptr);
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::kBadConfig);
-    return std::string(error.what()) + " | " + error.hint();
-  }
-  return "no error";
-}
-
-std::string error_of_settings(const std::string& settings) {
-  try {
-    read_method(settings);
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::kBadConfig);
-    return error.what();
-  }
-  return "no error";
+  const Training training{
+      .model = *model, .ops = *ops, .batch = batch, .micro_batch = batch, .items = items};
+  return config_error_of(
+      [&] { ForwardSample(training, {.forward = true, .forward_ratio = 0.5}, nullptr); });
 }
 
 }  // namespace
 
 TEST_CASE("SampleF refuses models that no items can be left out of", "[forward]") {
-  CHECK(error_of({}) == "no error");
-  CHECK(error_of({.weights = false}) ==
+  CHECK(linear_refusal({}) == "no error");
+  CHECK(linear_refusal({.weights = false}) ==
         "method.forward: the loss of this model takes no weights of items | set "
         "method.forward=false");
-  CHECK_THAT(error_of({.gate = false}), ContainsSubstring("has no gate"));
-  CHECK_THAT(error_of({.mixes = true}),
+  CHECK_THAT(linear_refusal({.gate = false}), ContainsSubstring("has no gate"));
+  CHECK_THAT(linear_refusal({.mixes = true}),
              ContainsSubstring("norm mixes the items of a batch, so dropping items would bias"));
 }
 
@@ -58,25 +44,25 @@ TEST_CASE("SampleF refuses masked words", "[forward]") {
 }
 
 TEST_CASE("SampleF refuses steps of one item and data of unknown size", "[forward]") {
-  CHECK(error_of({}, 1) ==
+  CHECK(linear_refusal({}, 1) ==
         "method.forward: a step of one item has nothing to drop | raise train.batch_size, or set "
         "method.forward=false");
-  CHECK_THAT(error_of({}, 8, 0), ContainsSubstring("set TrainerOptions::items"));
+  CHECK_THAT(linear_refusal({}, 8, 0), ContainsSubstring("set TrainerOptions::items"));
   const std::vector<std::int64_t> item = {48}, rows = {1};
   CHECK_THROWS_WITH(ForwardFixture({}).forward().choose(0, item, rows),
                     ContainsSubstring("item 48 of the training data, and SampleF knows 48 items"));
 }
 
 TEST_CASE("SampleF needs a ratio, and its settings are in their ranges", "[forward][config]") {
-  CHECK(error_of_settings(R"("forward": true, "forward_ratio": 0.5)") == "no error");
-  CHECK(error_of_settings(R"("forward_ratio": 0.5)") == "no error");
-  CHECK_THAT(error_of_settings(R"("controller": "paper", "forward": true)"),
+  CHECK(method_error(R"("forward": true, "forward_ratio": 0.5)") == "");
+  CHECK(method_error(R"("forward_ratio": 0.5)") == "");
+  CHECK_THAT(method_error(R"("controller": "paper", "forward": true)"),
              ContainsSubstring("method.forward_ratio is missing: the share of items that "
                                "method.forward keeps, above 0"));
-  CHECK_THAT(error_of_settings(R"("act_ratio": [0.5], "forward": true)"),
+  CHECK_THAT(method_error(R"("act_ratio": [0.5], "forward": true)"),
              ContainsSubstring("method.forward_ratio is missing"));
-  CHECK_THAT(error_of_settings(R"("forward_ratio": 1.5)"), ContainsSubstring("forward_ratio"));
-  CHECK_THAT(error_of_settings(R"("forward_floor": 0)"), ContainsSubstring("above 0"));
+  CHECK_THAT(method_error(R"("forward_ratio": 1.5)"), ContainsSubstring("forward_ratio"));
+  CHECK_THAT(method_error(R"("forward_floor": 0)"), ContainsSubstring("above 0"));
 }
 
 TEST_CASE("a run of one epoch with SampleF is told that it drops nothing", "[forward]") {

@@ -394,14 +394,8 @@ TEST_CASE("a state of SampleF without a norm and weight for each item is refused
   for (const char* key : {"norms", "weights"}) {
     seen.back() = good;
     seen.back()[key] = {1.0};
-    try {
-      f.trainer->restore(state);
-      FAIL("the state is restored");
-    } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::kBadData);
-      CHECK(std::string(error.what()) ==
-            "the state of SampleF has not one norm and weight for each item");
-    }
+    CHECK(error_text([&] { f.trainer->restore(state); }, ExitCode::kBadData) ==
+          "the state of SampleF has not one norm and weight for each item");
   }
 }
 
@@ -425,16 +419,11 @@ TEST_CASE("a state of SampleF with a choice that no draw makes is refused", "[fo
       f.trainer->restore(state);
       continue;
     }
-    try {
-      f.trainer->restore(state);
-      FAIL("the state is restored");
-    } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::kBadData);
-      CHECK_THAT(error.what(), ContainsSubstring(change.contains("items")
-                                                     ? "SampleF knows 48 items"
-                                                     : "the state of SampleF has no choice among "
-                                                       "the 3 items of step 9"));
-    }
+    CHECK_THAT(
+        error_text([&] { f.trainer->restore(state); }, ExitCode::kBadData),
+        ContainsSubstring(change.contains("items") ? "SampleF knows 48 items"
+                                                   : "the state of SampleF has no choice among "
+                                                     "the 3 items of step 9"));
   }
 }
 

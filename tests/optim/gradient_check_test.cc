@@ -17,6 +17,7 @@ constexpr std::int64_t kItems = 16, kClasses = 4;
 // y = x, and its backward too but for a fault:
 //   "kept"   a gradient of fewer items than the batch has is too long
 //   "slope"  every gradient is too long, by a thousandth
+//   "gain"   y = x * gain, which starts at 1, and dx lacks the gain; in f64
 class FaultyCopy final : public Layer {
  public:
   explicit FaultyCopy(const LayerConfig& config) : fault_(config.get<std::string>("fault")) {}
@@ -25,14 +26,22 @@ class FaultyCopy final : public Layer {
     NodePlan plan;
     plan.output = in.inputs[0];
     plan.computes_on_host = true;
+    if (fault_ != "gain") return plan;
+    plan.parameters = {{"gain", {plan.output.width}, {Initializer::Kind::kConstant, 1}, false}};
+    plan.saved_inputs = {0};
     return plan;
   }
   void forward(Exec& exec, const ForwardIo& io) const override {
     copy(exec, io.output, io.inputs[0], 1);
+    for (std::int64_t i = 0; fault_ == "gain" && i < io.output.elements(); ++i)
+      io.output.ptr<double>()[i] *= io.parameters[0].ptr<double>()[i % io.output.width()];
   }
   void backward(Exec& exec, const BackwardIo& io) const override {
     const bool fewer = io.rows.items() < io.rows_full.items();
     copy(exec, io.dx[0], io.dy, fault_ == "slope" ? 1.001 : fault_ == "kept" && fewer ? 1.5 : 1);
+    for (std::int64_t i = 0; fault_ == "gain" && i < io.dy.elements(); ++i)
+      io.gradients[0].ptr<double>()[i % io.dy.width()] +=
+          io.dy.ptr<double>()[i] * io.inputs_full[0].ptr<double>()[i];
   }
 
  private:
@@ -54,10 +63,7 @@ VCAS_REGISTER_LAYER("faulty_copy", FaultyCopy);
 struct FaultyModel final : ModelKind {
   std::string fault = "none";
 
-  template <class Visitor>
-  void fields(Visitor& v) {
-    v.field("fault", fault, "Fault of the layer in the middle.");
-  }
+  void fields(Setting& v) { v.field("fault", fault, "Fault of the layer in the middle."); }
   void build(Model& model, const std::vector<std::int64_t>& item_shape, std::int64_t classes,
              double label_smoothing) const override {
     Graph& graph = model.graph;
@@ -90,7 +96,8 @@ const std::map<std::string, std::vector<std::string>> kModels = {
       "group_width=4"}},
     {"faulty", {"type=faulty"}},
     {"faulty if kept", {"type=faulty", "fault=kept"}},
-    {"faulty slope", {"type=faulty", "fault=slope"}}};
+    {"faulty slope", {"type=faulty", "fault=slope"}},
+    {"faulty gain", {"type=faulty", "fault=gain"}}};
 
 // A model with random weights and a batch for it.
 struct Subject {
@@ -267,7 +274,8 @@ TEST_CASE("gradient check: slopes agree with differences of the loss, and wrong 
     CAPTURE(name);
     CHECK(Subject(name, DType::kF64).slope_error() < kMostSlopeError);
   }
-  CHECK(Subject("faulty slope", DType::kF64).slope_error() > 100 * kMostSlopeError);
+  for (const char* name : {"faulty slope", "faulty gain"})
+    CHECK(Subject(name, DType::kF64).slope_error() > 100 * kMostSlopeError);
 }
 
 TEST_CASE("gradient check: weights are as before") {
@@ -277,5 +285,8 @@ TEST_CASE("gradient check: weights are as before") {
                                    weights.ptr<double>() + weights.elements());
   subject.slope_error();
   subject.check({.draws = 2});
+  CHECK(std::equal(before.begin(), before.end(), weights.ptr<double>()));
+  subject.batch.values.pop_back();
+  CHECK_THROWS_AS(subject.slope_error(), Error);
   CHECK(std::equal(before.begin(), before.end(), weights.ptr<double>()));
 }

@@ -7,7 +7,7 @@
 #include "optim/checkpoint.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/optim/trainer_fixture.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 namespace fs = std::filesystem;
 using namespace vcas;
@@ -115,13 +115,8 @@ TEST_CASE("a device lost in mid-run leaves the last checkpoint, which leads to t
     Run lost(device, checkpoint);
     lost.device->lost_after = lost.device->calls + loss * (calls - 1) / (kLosses - 1);
     CAPTURE(loss);
-    try {
-      lost.save_at(9, run.path());
-      FAIL_CHECK("no error");
-    } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::kUnavailable);
-      CHECK(error.what() == std::string("the GPU was lost"));
-    }
+    CHECK(error_text([&] { lost.save_at(9, run.path()); }, ExitCode::kUnavailable) ==
+          "the GPU was lost");
     CHECK(find_newest_checkpoint(run.path()).step == 5);
     CHECK(files_of(run.path()) == saved);
   }

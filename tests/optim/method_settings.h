@@ -2,6 +2,7 @@
 #pragma once
 
 #include "optim/methods/method.h"
+#include "tests/support/check_error.h"
 
 namespace vcas {
 
@@ -14,6 +15,11 @@ inline Part<MethodKind> read_method(const std::string& settings) {
   Config config;
   read_config(config, {.documents = {{"run.json", R"({"method": {)" + settings + "}}"}}});
   return config.method;
+}
+
+// What is said of such settings. Empty: nothing.
+inline std::string method_error(const std::string& settings) {
+  return error_text([&] { read_method(settings); }, ExitCode::kBadConfig);
 }
 
 }  // namespace vcas

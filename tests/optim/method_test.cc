@@ -54,6 +54,29 @@ struct AlternatingKind final : MethodKind {
 
 VCAS_REGISTER_PART(MethodKind, "alternating", AlternatingKind);
 
+// Exact, but the end of its first step throws.
+class FailsAtEnd final : public Method {
+ public:
+  PassKind next(std::int64_t) const override { return PassKind::kExact; }
+  bool end_step() override {
+    if (steps_++ == 0) throw Error(ExitCode::kIoError, "no step ends");
+    return false;
+  }
+  std::string summary() const override { return "exact"; }
+
+ private:
+  int steps_ = 0;
+};
+
+struct FailsAtEndKind final : MethodKind {
+  std::string summary() const override { return "the end of the first step throws"; }
+  std::unique_ptr<Method> make(const Training&) const override {
+    return std::make_unique<FailsAtEnd>();
+  }
+};
+
+VCAS_REGISTER_PART(MethodKind, "fails_at_end", FailsAtEndKind);
+
 }  // namespace
 
 TEST_CASE("a method is a part: it is read, and decides each step", "[trainer][method]") {
@@ -76,6 +99,20 @@ TEST_CASE("a method is a part: it is read, and decides each step", "[trainer][me
   fork.trainer->restore(state);
   CHECK(fork.trainer->steps() == 2);
   CHECK(fork.trainer->state().at("method").at("type") == "selective_backprop");
+}
+
+TEST_CASE("a method that throws at the end of a step leaves no report of it",
+          "[trainer][method][error]") {
+  TrainerOptions options = TrainerFixture::defaults();
+  options.method.type = "exact";
+  TrainerFixture exact(options);
+  options.method.type = "fails_at_end";
+  TrainerFixture f(options);
+  RandomBatches source(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses);
+  const Batch first = source.next(), second = source.next();
+  exact.trainer->step(first);
+  CHECK_THROWS_WITH(f.trainer->step(first), "no step ends");
+  CHECK(f.trainer->step(second).loss == exact.trainer->step(second).loss);
 }
 
 TEST_CASE("a fork with another controller starts it anew", "[trainer][method]") {
@@ -104,19 +141,11 @@ TEST_CASE("exact and vcas at ratios 1 have the same bits", "[trainer][method]") 
 }
 
 TEST_CASE("settings of a method are its own", "[config][method]") {
-  const auto error_of = [](const std::string& text) {
-    try {
-      read_method(text);
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
-  CHECK_THAT(error_of(R"("type": "exact", "ratio": 0.25)"),
+  CHECK_THAT(method_error(R"("type": "exact", "ratio": 0.25)"),
              ContainsSubstring(
                  "\"ratio\" in \"method\" is a setting of \"alternating\", and method.type is "
                  "\"exact\""));
-  CHECK_THAT(error_of(R"("type": "vacs")"), ContainsSubstring("did you mean \"vcas\"?"));
-  CHECK_THAT(error_of(R"("type": "alternating", "ratio": 0)"),
+  CHECK_THAT(method_error(R"("type": "vacs")"), ContainsSubstring("did you mean \"vcas\"?"));
+  CHECK_THAT(method_error(R"("type": "alternating", "ratio": 0)"),
              ContainsSubstring("method.ratio must be above 0"));
 }

@@ -99,7 +99,23 @@ struct Twice final : UpdateRule {
 
 VCAS_REGISTER_PART(UpdateRule, "twice", Twice);
 
+struct NeverUpdates final : UpdateRule {
+  std::string summary() const override { return "throws"; }
+  std::vector<std::string> state() const override { return {}; }
+  void step(Ops&, const Update&) const override { throw Error(ExitCode::kIoError, "no update"); }
+};
+
+VCAS_REGISTER_PART(UpdateRule, "never_updates", NeverUpdates);
+
 }  // namespace
+
+TEST_CASE("a step that threw does not count", "[optimizer][error]") {
+  const auto ops = make_ops("cpu");
+  const Parameters parameters = make_parameters<float>(*ops);
+  Optimizer optimizer(*ops, parameters, options_of({"name=never_updates"}));
+  CHECK_THROWS_WITH(optimizer.step(*ops, 0.1, {}), "no update");
+  CHECK(optimizer.steps() == 0);
+}
 
 TEST_CASE("the states of an optimizer have names of their own", "[optimizer][error]") {
   const std::unique_ptr<Ops> ops = make_ops("cpu");

@@ -8,7 +8,7 @@
 #include "tests/optim/distance.h"
 #include "tests/optim/text_fixture.h"
 #include "tests/optim/trainer_fixture.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/watched_ops.h"
 
@@ -264,11 +264,8 @@ TEST_CASE("a loss that is not a number on one rank ends all, and names it", "[ra
                          own->place());
     Batch batch = source.next();
     if (rank == 1) batch.values[3] = std::nanf("");
-    try {
-      f.trainer->step(batch);
-    } catch (const Error& error) {
-      messages[rank] = fmt::format("{} {}", static_cast<int>(error.code()), error.what());
-    }
+    const Error error = error_of([&] { f.trainer->step(batch); });
+    messages[rank] = fmt::format("{} {}", static_cast<int>(error.code()), error.what());
     if (f.weights() != before) messages[rank] += "; but they changed";
   });
   for (const std::string& message : messages)
@@ -286,11 +283,7 @@ TEST_CASE("a gradient that is not finite on one rank is named on all", "[ranks]"
                        if (rank == 0 && place == "classifier/backward")
                          args.sum.ptr<float>()[2] = std::numeric_limits<float>::infinity();
                      }));
-    try {
-      f.run(1);
-    } catch (const Error& error) {
-      messages[static_cast<std::size_t>(rank)] = error.what();
-    }
+    messages[static_cast<std::size_t>(rank)] = error_of([&] { f.run(1); }).what();
   });
   for (const std::string& message : messages)
     CHECK(message == "step 1: gradient of classifier.bias is inf at element 2; weights unchanged");
@@ -350,13 +343,7 @@ TEST_CASE("ranks whose weights differ are found", "[ranks]") {
 
 TEST_CASE("what ranks cannot share is refused", "[ranks]") {
   const auto message = [](int ranks, const TrainerOptions& options) {
-    try {
-      train(ranks, options, 1);
-    } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::kBadConfig);
-      return std::string(error.what());
-    }
-    return std::string();
+    return error_text([&] { train(ranks, options, 1); }, ExitCode::kBadConfig);
   };
   CHECK(message(3, four_parts("exact")) ==
         "train.batch_size 32 cannot be shared by 3 ranks in micro-batches of 8");

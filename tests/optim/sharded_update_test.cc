@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "tests/optim/trainer_fixture.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/watched_ops.h"
 
@@ -212,11 +212,7 @@ TEST_CASE("a gradient that is not finite is named by all ranks", "[ranks][error]
                          args.sum.ptr<float>()[2] = std::numeric_limits<float>::infinity();
                      }));
     const std::vector<float> before = f.weights();
-    try {
-      f.run(1);
-    } catch (const Error& error) {
-      messages[rank] = error.what();
-    }
+    messages[rank] = error_of([&] { f.run(1); }).what();
     if (f.weights() != before) messages[rank] += "; but they changed";
   });
   CHECK(messages[1] == messages[0]);

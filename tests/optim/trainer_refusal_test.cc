@@ -1,6 +1,11 @@
 // What a trainer refuses, and how it goes on after a step that failed.
+#include <limits>
+
 #include "data/loader.h"
+#include "optim/checkpoint.h"
+#include "optim/gradient_check.h"
 #include "optim/methods/item_choice.h"
+#include "tests/core/temporary_folder.h"
 #include "tests/optim/forward_fixture.h"
 #include "tests/optim/linear_model.h"
 #include "tests/optim/trainer_fixture.h"
@@ -158,8 +163,8 @@ TEST_CASE("a loss may have several terms an item", "[trainer]") {
                   nullptr);
   const Batch batch{.items = 4};
   CHECK(config_error_of([&] { trainer.step(batch); }) ==
-        "the weights of the model are not set, and 0 trains nothing | call Parameters::initialize "
-        "after Graph::finish, or load weights");
+        "the weights of the model are not set, and all are 0 | call Parameters::initialize after "
+        "Graph::finish, or load weights");
   model.graph.parameters().initialize(*ops, 1);
   CHECK_THAT(trainer.step(batch).loss, WithinRel(std::log(5.0), 1e-6));
   CHECK_THAT(config_error_of([&] {
@@ -167,6 +172,28 @@ TEST_CASE("a loss may have several terms an item", "[trainer]") {
              }),
              ContainsSubstring("mine: the loss has a term for each predicted word or part of an "
                                "item"));
+}
+
+TEST_CASE("weights that are not set are neither evaluated, checked nor saved", "[trainer][error]") {
+  const auto ops = make_ops("cpu");
+  const auto made = [&](DType dtype) {
+    auto model =
+        build_model(read_model_options({"type=mlp", "width=4", "depth=1"}), {6}, 3, 0, dtype);
+    model->graph.finish(*ops, {.max_items = 4});
+    return model;
+  };
+  const auto model = made(DType::kF32), wide = made(DType::kF64);
+  const Batch batch{.items = 4, .values = std::vector<float>(24), .labels = {0, 1, 2, 0}};
+  Trainer trainer(*model, *ops,
+                  {.total_steps = 1, .batch = 4, .method = read_method(R"("type": "exact")")},
+                  nullptr);
+  const TemporaryFolder folder;
+  for (const auto& act : std::vector<std::function<void()>>{
+           [&] { trainer.evaluate(batch); }, [&] { check_sampling(*model, *ops, batch, 4, {}); },
+           [&] { check_slopes(*wide, *ops, batch, 4, 1, 0); },
+           [&] { save_checkpoint(folder.path() / "a", trainer, {}, {}); }})
+    check_error(act, ExitCode::kBadConfig, "the weights of the model are not set, and all are 0",
+                "call Parameters::initialize after Graph::finish, or load weights");
 }
 
 TEST_CASE("options are those that a configuration could have", "[trainer][error]") {
@@ -266,6 +293,24 @@ TEST_CASE("settings that only a program can spoil are refused at once", "[traine
     options.method->settle(10);
     CHECK(refusal() == "no error");
   }
+}
+
+TEST_CASE("a state has numbers of steps", "[trainer][error]") {
+  TrainerFixture f(exact_options());
+  f.run(2);
+  const nlohmann::json good = f.trainer->state();
+  for (const char* key : {"step", "optimizer_steps"})
+    for (const nlohmann::json& value : std::vector<nlohmann::json>{
+             -7, 2.5, 1e300, std::numeric_limits<std::int64_t>::max(), 1ull << 63, true, "2"}) {
+      nlohmann::json bad = good;
+      bad[key] = value;
+      check_error([&] { f.trainer->restore(bad); }, ExitCode::kBadData,
+                  std::string("the state of a trainer: \"") + key + "\" is " + value.dump() +
+                      ", and no number of steps",
+                  "take one that Trainer::state has made");
+      CHECK(f.trainer->state() == good);
+    }
+  CHECK_THROWS_WITH(f.trainer->restore(nullptr), ContainsSubstring("the state of a trainer: "));
 }
 
 TEST_CASE("keep ratios are those of the graph", "[trainer][error]") {

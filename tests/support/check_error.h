@@ -16,6 +16,14 @@ inline vcas::Error error_of(const std::function<void()>& act) {
   return vcas::Error(vcas::ExitCode::kDone, "nothing was thrown");
 }
 
+// What the error says, which must have this code. Empty: nothing was thrown.
+inline std::string error_text(const std::function<void()>& act, vcas::ExitCode code) {
+  const vcas::Error error = error_of(act);
+  if (error.code() == vcas::ExitCode::kDone) return "";
+  CHECK(error.code() == code);
+  return error.what();
+}
+
 inline void check_error(const std::function<void()>& act, vcas::ExitCode code,
                         const std::string& text, const std::string& hint = "") {
   const vcas::Error error = error_of(act);

@@ -111,11 +111,8 @@ struct ModelFixture {
 
   // Elements of one parameter in the slab of gradients.
   std::pair<std::size_t, std::size_t> range(const Parameter& parameter) const {
-    const Tensor& slab = model->graph.parameters().gradients();
-    const auto begin = static_cast<std::size_t>(static_cast<char*>(parameter.gradient.data) -
-                                                static_cast<char*>(slab.data)) /
-                       dtype_bytes(slab.dtype);
-    return {begin, begin + static_cast<std::size_t>(parameter.shape.elements())};
+    const auto [begin, end] = model->graph.parameters().range(parameter);
+    return {static_cast<std::size_t>(begin), static_cast<std::size_t>(end)};
   }
 };
 

@@ -131,6 +131,22 @@ bool has_complete_checkpoint(const fs::path& folder) {
   return false;
 }
 
+// Runs with `flag` where `before` stands, killed at each operation, and once more to the end.
+void kill_everywhere(const FaultRun& small, const fs::path& before, const std::string& flag,
+                     const Remains& whole) {
+  for_each_operation([&](int operation) {
+    CAPTURE(operation);
+    fs::remove_all(small.out);
+    fs::copy(before, small.out, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    const int code = small.train({flag}, operation);
+    CHECK((code == kKilled || code == 0));
+    CHECK(has_complete_checkpoint(small.out));
+    if (code == kKilled) CHECK(small.train({flag}) == 0);
+    CHECK(differences(Remains(small.out), whole) == "");
+    return code == kKilled;
+  });
+}
+
 }  // namespace
 
 TEST_CASE("faults: a run that is killed at any file operation goes on to the same end") {
@@ -159,17 +175,7 @@ TEST_CASE("faults: a resume that is killed at any file operation goes on to the 
   forget_after(small.out, 4);
   fs::rename(small.out / "checkpoint-2", small.out / "checkpoint-2.tmp");
   fs::rename(small.out, killed);
-  for_each_operation([&](int operation) {
-    CAPTURE(operation);
-    fs::remove_all(small.out);
-    fs::copy(killed, small.out, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-    const int code = small.train({"--resume"}, operation);
-    CHECK((code == kKilled || code == 0));
-    CHECK(has_complete_checkpoint(small.out));
-    if (code == kKilled) CHECK(small.train({"--resume"}) == 0);
-    CHECK(differences(Remains(small.out), whole) == "");
-    return code == kKilled;
-  });
+  kill_everywhere(small, killed, "--resume", whole);
 }
 
 TEST_CASE("faults: a run that replaces another is killed at any file operation, and one is left") {
@@ -180,17 +186,7 @@ TEST_CASE("faults: a run that replaces another is killed at any file operation, 
   fs::remove_all(small.out);
   REQUIRE(small.train({"seed=1"}) == 0);
   fs::rename(small.out, old);
-  for_each_operation([&](int operation) {
-    CAPTURE(operation);
-    fs::remove_all(small.out);
-    fs::copy(old, small.out, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-    const int code = small.train({"--overwrite"}, operation);
-    CHECK((code == kKilled || code == 0));
-    CHECK(has_complete_checkpoint(small.out));
-    if (code == kKilled) CHECK(small.train({"--overwrite"}) == 0);
-    CHECK(differences(Remains(small.out), whole) == "");
-    return code == kKilled;
-  });
+  kill_everywhere(small, old, "--overwrite", whole);
 }
 
 TEST_CASE("faults: an export that is killed at any file operation is whole or absent") {

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <numbers>
 
 #include "core/files.h"
 #include "tests/support/catch.h"
 #include "tests/tools/tiny_text.h"
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -85,6 +88,15 @@ TEST_CASE("next words are learned, evaluated, gone on with and exported", "[text
   CHECK(go_on({"--prompt", "c d", "--tokens", "40", "--temperature", "1e-300"}) == expected + "\n");
   CHECK(go_on({"--tokens", "1", "--temperature", "0"}).size() == 2);
 
+  // Text that nothing takes is not computed: a million tokens would be minutes.
+  const std::string command = "cd " + tiny.path().string() +
+                              " && env -i CUDA_VISIBLE_DEVICES= timeout 60 " VCAS_PROGRAM
+                              " generate --model out --prompt c --tokens 1000000 --temperature 0"
+                              " > /dev/full 2> stderr.txt";
+  CHECK(WEXITSTATUS(std::system(command.c_str())) == 74);
+  CHECK(contains(content(tiny.path() / "stderr.txt"),
+                 "error: standard output: cannot write: No space left on device\n"));
+
   REQUIRE(tiny.vcas({"export", "--model", "out", "--to", "hf"}).code == 0);
   const auto config = nlohmann::json::parse(content(tiny.path() / "hf/config.json"));
   CHECK(config["architectures"] == nlohmann::json{"GPT2LMHeadModel"});
@@ -111,14 +123,14 @@ TEST_CASE("bits per byte are the loss over the bytes of the text", "[text][lm]")
   // Two files are two documents, with a separator between them.
   fs::create_directory(tiny.path() / "tests");
   for (const char* name : {"a.txt", "b.txt"}) write_text(tiny.path() / "tests" / name, text);
-  const auto train_on = [&](const std::string& vocabulary, const std::string& more) {
-    std::vector<std::string> arguments = as_gpt({"train.steps=4", more});
+  const auto train_on = [&](const std::string& vocabulary, std::vector<std::string> more) {
+    std::vector<std::string> arguments = as_gpt(std::move(more));
     arguments.insert(arguments.end(),
-                     {"run.folder=" + vocabulary + "-run", "data.text.test_file=tests",
-                      "data.text.vocabulary=" + vocabulary});
+                     {"train.steps=4", "run.folder=" + vocabulary + "-run",
+                      "data.text.test_file=tests", "data.text.vocabulary=" + vocabulary});
     return tiny.train(arguments);
   };
-  const Outcome trained = train_on("tokenizer.json", "train.eval_every=4");
+  const Outcome trained = train_on("tokenizer.json", {"train.eval_every=4"});
   INFO(trained.err);
   REQUIRE(trained.code == 0);
   const nlohmann::json end = tiny.end_of("tokenizer.json-run");
@@ -126,11 +138,28 @@ TEST_CASE("bits per byte are the loss over the bytes of the text", "[text][lm]")
   const auto predicted = static_cast<double>(2 * tokens);  // all but the first, and the separator
   CHECK_THAT(end["eval_bits_per_byte"].get<double>(), WithinRel(bits * predicted / 21, 1e-12));
 
-  const Outcome refused = train_on("vocab.txt", R"(train.measures=["bits_per_byte"])");
-  CHECK(refused.code == 78);
-  CHECK(contains(refused.err,
-                 "train.measures has \"bits_per_byte\", and vocab.txt does not keep all bytes of a "
-                 "text\n  hint: take perplexity, or a byte-level BPE\n"));
+  // The blank before a text is none of its bytes.
+  std::string blank = content(tiny.path() / "tokenizer.json");
+  const std::string setting = "\"add_prefix_space\": ";
+  for (std::size_t at = 0; (at = blank.find(setting + "false", at)) != blank.npos; ++at)
+    blank.replace(at, setting.size() + 5, setting + "true");
+  REQUIRE(contains(blank, setting + "true"));
+  write_text(tiny.path() / "blank.json", blank);
+  const Outcome with_blank = train_on("blank.json", {"data.text.documents=lines"});
+  INFO(with_blank.err);
+  CHECK(with_blank.code == 0);
+  CHECK_FALSE(tiny.end_of("blank.json-run").contains("eval_bits_per_byte"));
+
+  for (const std::string name : {"vocab.txt", "blank.json"}) {
+    const Outcome refused = train_on(
+        name, {R"(train.measures=["bits_per_byte"])", "data.text.documents=lines", "--overwrite"});
+    CHECK(refused.code == 78);
+    CHECK(
+        contains(refused.err,
+                 "train.measures has \"bits_per_byte\", and " + name +
+                     " does not keep the bytes of a text as they are\n  hint: take perplexity, or "
+                     "a byte-level BPE without add_prefix_space\n"));
+  }
 }
 
 TEST_CASE("next words and models that do not fit each other", "[text][lm]") {

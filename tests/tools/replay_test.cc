@@ -124,7 +124,8 @@ TEST_CASE("replay of a run that is well, and of what is none") {
   const Outcome nothing = run(tiny.path(), {"replay", "none"});
   CHECK(nothing.code == 66);
   CHECK(nothing.err ==
-        "error: none: No such file or directory\n  hint: replay takes the folder of a run\n");
+        "error: none: No such file or directory\n"
+        "  hint: name the folder of a run, and make it readable\n");
   const Outcome checkpoint = run(tiny.path(), {"replay", "out/checkpoint-4", "--step", "3"});
   CHECK(checkpoint.code == 66);
   CHECK(checkpoint.err ==

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include "tests/support/catch.h"
+#include "tests/support/shared_data.h"
 #include "tests/tools/tiny_text.h"
 
 namespace fs = std::filesystem;
@@ -22,6 +23,41 @@ TEST_CASE("texts that the vocabulary does not know are worth a warning", "[text]
   };
   CHECK_FALSE(warned("data.text.lower_case=true"));
   CHECK(warned("data.text.lower_case=false"));
+}
+
+TEST_CASE("plain text that the vocabulary does not know is worth a warning too", "[text]") {
+  const TinyText tiny;
+  write_text(tiny.path() / "capitals.txt", "A B C D a b c d A B C D\na b A B\n");
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"data.type=mlm", "model.head=mlm"},
+        {"data.type=lm", "model.type=gpt"}}) {
+    const auto warnings = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> settings = words;
+      settings.insert(settings.end(), {"data.text.train_file=capitals.txt", "train.batch_size=1",
+                                       "data.text.test_file=capitals.txt", "train.steps=1"});
+      settings.insert(settings.end(), more.begin(), more.end());
+      const Outcome outcome = tiny.train(settings);
+      INFO(outcome.err);
+      CHECK(outcome.code == 0);
+      return outcome.err;
+    };
+    CHECK(warnings({"--validate"}).empty());
+    CHECK(contains(warnings({"--validate", "data.text.lower_case=false"}),
+                   " % of the tokens of the training texts are [UNK]; are vocab.txt and "
+                   "data.text.lower_case right?\n"));
+    warnings({"run.folder=words", "--overwrite", "model.vocabulary=20"});
+    CHECK(contains(warnings({"--validate", "model.pretrained=words"}),
+                   "warning: vocab.txt has 11 tokens, and the weights are for 20\n"));
+  }
+}
+
+TEST_CASE("the vocabulary of a real uncased BERT is one of small letters", "[text]") {
+  const fs::path vocabulary = vcas::shared_data("bert_vocab/vocab.txt");
+  if (vocabulary.empty()) return;
+  const TinyText tiny;
+  const Outcome outcome = tiny.train({"--validate", "data.text.vocabulary=" + vocabulary.string()});
+  CHECK(outcome.err.empty());
+  CHECK(outcome.code == 0);
 }
 
 TEST_CASE("what a model cannot be exported for is said before its training", "[text]") {
@@ -49,6 +85,7 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
   write_text(tiny.path() / "spaces.tsv", "sentence\tlabel\na\tgood\nb\tbad \n");
   write_text(tiny.path() / "signs.tsv", "sentence\tlabel\na\t+\nb\t-\n");
   write_text(tiny.path() / "gaps.tsv", "sentence\tlabel\na\tgood\nb\tbad\nc\t\n");
+  write_text(tiny.path() / "cyrillic.txt", "[UNK]\n[PAD]\n[CLS]\n[SEP]\n\u0416\n##\u0411\n");
   struct Case {
     std::vector<std::string> arguments;
     int code;
@@ -108,6 +145,9 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
             {"2 of the vocabulary's 8 tokens have capitals, and texts are "
              "lower-cased",
              "data.text.lower_case=false"}},
+           {{"data.text.vocabulary=cyrillic.txt"},
+            78,
+            {"2 of the vocabulary's 6 tokens have capitals, and texts are lower-cased"}},
            {{"data.flip=true"}, 78, {"\"flip\" in \"data\" is a setting of \"cifar10\", "}},
            {{"data.text.eval_split=train"},
             78,

@@ -35,8 +35,10 @@ class TinyImages : public TemporaryFolder {
 
   // With `content` besides what each has.
   void write_processor(const nlohmann::json& content) const {
-    nlohmann::json whole = {
-        {"image_mean", {0.5, 0.4, 0.3}}, {"image_std", {0.5, 0.25, 0.2}}, {"resample", 2}};
+    nlohmann::json whole = {{"image_mean", {0.5, 0.4, 0.3}},
+                            {"image_std", {0.5, 0.25, 0.2}},
+                            {"resample", 2},
+                            {"size", 8}};
     if (content.is_object()) whole.update(content);
     write_text(path() / "vit/preprocessor_config.json", whole.dump());
   }

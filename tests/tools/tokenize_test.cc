@@ -45,6 +45,8 @@ TEST_CASE("tokenize: what is wrong is said once, with its place") {
   CHECK(latin1.err ==
         "error: standard input:2: byte 4 is not valid UTF-8\n"
         "  hint: if the text is Latin-1, iconv -f latin1 -t utf-8 converts it\n");
+  CHECK(contains(tokenize(std::string("\xFF\xFEt\0", 4)).err,
+                 "standard input:1: byte 1 is not valid UTF-8\n  hint: if the text is UTF-16, "));
   CHECK(run(tokenize.path(), {"tokenize"}).code == 2);
   const Outcome missing = run(tokenize.path(), {"tokenize", "--vocab", "no.txt"});
   CHECK(missing.code == 66);

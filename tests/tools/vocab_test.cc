@@ -28,6 +28,9 @@ TEST_CASE("vocab: lines of text become a vocabulary that tokenises them") {
   CHECK(invalid.err ==
         "error: standard input:2: byte 2 is not valid UTF-8\n"
         "  hint: if the text is Latin-1, iconv -f latin1 -t utf-8 converts it\n");
+  CHECK(vocab(std::string("a\0b\0", 4), {}).err ==
+        "error: standard input:1: byte 2 is NUL\n"
+        "  hint: if the text is UTF-16, iconv -f utf-16 -t utf-8 converts it\n");
   CHECK(vocab("", {}).code == 65);
   CHECK(vocab(text, {"--size", "5"}).code == 78);
 

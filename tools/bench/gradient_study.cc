@@ -183,9 +183,8 @@ class Study {
   }
 
   std::pair<std::size_t, std::size_t> range(const Parameter& parameter) const {
-    const float* slab = model_->graph.parameters().gradients().ptr<float>();
-    const auto begin = static_cast<std::size_t>(parameter.gradient.ptr<float>() - slab);
-    return {begin, begin + static_cast<std::size_t>(parameter.shape.elements())};
+    const auto [begin, end] = model_->graph.parameters().range(parameter);
+    return {static_cast<std::size_t>(begin), static_cast<std::size_t>(end)};
   }
 
   std::uint64_t seed_;

@@ -4,10 +4,6 @@
 //   vcas_image_bench [--benchmark_filter=cifar] [...]
 
 #include <benchmark/benchmark.h>
-#ifdef VCAS_JPEG
-#include <turbojpeg.h>
-#endif
-
 #include <unistd.h>
 
 #include <cmath>
@@ -18,6 +14,9 @@
 #include "data/image_folder.h"
 #include "data/image_transform.h"
 #include "data/loader.h"
+#ifdef VCAS_JPEG
+#include "tests/support/encode_jpeg.h"
+#endif
 
 namespace vcas {
 namespace {
@@ -72,16 +71,9 @@ BENCHMARK_CAPTURE(cifar, training_bilinear, training(), Interpolation::kBilinear
 constexpr int kHeight = 375, kWidth = 500;
 
 std::string jpeg_bytes() {
-  const std::vector<std::uint8_t> pixels = make_pixels(kHeight, kWidth);
-  const tjhandle encoder = tjInitCompress();
-  unsigned char* file = nullptr;
-  unsigned long size = 0;
-  tjCompress2(encoder, pixels.data(), kWidth, 0, kHeight, TJPF_RGB, &file, &size, TJSAMP_420, 95,
-              0);
-  std::string bytes(reinterpret_cast<const char*>(file), size);
-  tjFree(file);
-  tjDestroy(encoder);
-  return bytes;
+  const std::vector<std::uint8_t> file =
+      encode_jpeg(make_pixels(kHeight, kWidth), kHeight, kWidth, 2);
+  return {file.begin(), file.end()};
 }
 
 // Files of 500 x 375 in the temporary folder, of one class, for as long as the benchmark runs.

@@ -20,6 +20,7 @@
 #include <random>
 
 #include "core/row_bound.h"
+#include "core/sizes.h"
 #include "kernels/decorators/count_ops.h"
 #include "kernels/dry_ops.h"
 #include "optim/methods/vcas.h"
@@ -46,9 +47,7 @@ Batch batch_of(const Case& c) {
   Batch batch{.items = c.items};
   batch.labels.assign(c.items, 0);
   if (!c.item_shape.empty()) {
-    std::int64_t values = c.items;
-    for (const std::int64_t extent : c.item_shape) values *= extent;
-    batch.values.assign(values, 0.0f);
+    batch.values.assign(c.items * product_of(c.item_shape), 0.0f);
     return batch;
   }
   for (std::int64_t n = 0; n <= c.items; ++n) batch.offsets.push_back(n * c.tokens);

@@ -1,0 +1,12 @@
+// Standard output of the commands.
+#pragma once
+
+#include <string_view>
+
+namespace vcas {
+
+// Standard output has the text when this returns, and all that was printed before: it is the
+// result. Throws Error(kIoError). Ends the process with that code where the reader has enough.
+void write_output(std::string_view text);
+
+}  // namespace vcas
