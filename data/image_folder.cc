@@ -106,8 +106,10 @@ FoundImages find_images(const fs::path& folder, const std::vector<std::string>& 
 
 std::vector<std::string> evaluation_parts(const fs::path& folder) {
   std::vector<std::string> parts;
+  std::error_code ignored;
   for (const char* name : {"val", "valid", "validation", "test"})
-    if (fs::is_directory(folder / name)) parts.emplace_back(name);
+    if (fs::is_directory(folder / name) && !fs::is_empty(folder / name, ignored))
+      parts.emplace_back(name);
   if (parts.empty()) parts.emplace_back("val");
   return parts;
 }

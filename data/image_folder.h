@@ -32,8 +32,8 @@ struct ImageFolder {
   std::vector<std::string> left_out;
 };
 
-// Names of the sub-folders that evaluation images may lie in, the one to read first: those that are
-// there of val, valid, validation and test, or val where none is.
+// Names of the sub-folders that evaluation images may lie in, the one to read first.
+// They are those with something in them of val, valid, validation and test, or val where none is.
 std::vector<std::string> evaluation_parts(const std::filesystem::path& folder);
 
 // Classes are numbered in the order of their names, as bytes, and files sorted by name; both as

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "data/image_kind.h"
+#include "data/tokenizer.h"
 #include "kernels/decorators/trace_ops.h"
 #include "optim/checkpoint.h"
 #include "tools/held_out.h"
@@ -125,6 +126,17 @@ bool has_read_vocabulary(const fs::path& checkpoint, const RunData& data) {
   return std::ranges::any_of(saved, [&](const nlohmann::json& of) { return of == hash; });
 }
 
+// Whether a folder of Hugging Face's form has a vocabulary with other tokens.
+bool has_other_tokens(const fs::path& folder, const Tokenizer& tokenizer) try {
+  const std::unique_ptr<Tokenizer> own = read_tokenizer(folder);
+  std::int32_t id = 0;
+  const std::int32_t common = std::min(own->size(), tokenizer.size());
+  while (id < common && own->token(id) == tokenizer.token(id)) ++id;
+  return id < common;
+} catch (const Error&) {  // it has none that can be read, and need not
+  return false;
+}
+
 // The checkpoint whose weights a new run starts from. Empty: there is none.
 fs::path parent_of(const TrainRequest& request) {
   const std::string& pretrained = request.loaded.config.model.pretrained;
@@ -238,8 +250,20 @@ std::vector<std::string> run_warnings(const TrainRequest& request, const RunData
   std::vector<std::string> warnings = data.warnings;
   const RunConfig& config = request.loaded.config;
   std::ranges::copy(idle_settings(request), std::back_inserter(warnings));
+  const auto warn_of_vocabulary = [&](const fs::path& trained) {
+    warnings.push_back(fmt::format(
+        "{} is not the vocabulary that {} was trained with: its tokens may have other numbers",
+        data.tokenizer->name(), trained.string()));
+  };
   const fs::path checkpoint = parent_of(request);
-  if (checkpoint.empty()) return warnings;
+  if (checkpoint.empty()) {
+    const std::string& pretrained = config.model.pretrained;
+    if (data.tokenizer && !pretrained.empty() && !request.resume)
+      if (const fs::path folder = find_pretrained(pretrained).folder;
+          has_other_tokens(folder, *data.tokenizer))
+        warn_of_vocabulary(folder);
+    return warnings;
+  }
   if (request.fork) {
     const RunConfig before = saved_config(checkpoint);
     if (before.train.batch_size != config.train.batch_size)
@@ -256,10 +280,7 @@ std::vector<std::string> run_warnings(const TrainRequest& request, const RunData
                          read_model_facts(checkpoint).class_names == data.facts().class_names);
     if (learns_more && !split.empty()) warnings.push_back(std::move(split));
   }
-  if (data.tokenizer && !has_read_vocabulary(checkpoint, data))
-    warnings.push_back(fmt::format(
-        "{} is not the vocabulary that {} was trained with: its tokens may have other numbers",
-        data.tokenizer->name(), checkpoint.string()));
+  if (data.tokenizer && !has_read_vocabulary(checkpoint, data)) warn_of_vocabulary(checkpoint);
   return warnings;
 }
 

@@ -317,6 +317,7 @@ TEST_CASE("a folder of JPEG files trains, and its classes are written down", "[i
   // Other names of the folder to evaluate on.
   fs::remove(tiny.path() / "images/train/red/9.jpg");
   fs::rename(tiny.path() / "images/val", tiny.path() / "images/test");
+  fs::create_directories(tiny.path() / "images/valid");  // empty
   CHECK(contains(train({"--validate", "run.folder=new"}).out, "data 16 train, 16 test"));
   fs::create_directories(tiny.path() / "images/valid/red");
   fs::copy_file(kGolden / "images/red.jpg", tiny.path() / "images/valid/red/1.jpg");

@@ -150,6 +150,14 @@ TEST_CASE("a classifier starts from a run of masked words", "[pretrained]") {
   CHECK(contains(other.err,
                  "warning: other.txt is not the vocabulary that words/checkpoint-2 was "
                  "trained with: its tokens may have other numbers\n"));
+  REQUIRE(run(tiny.path(), {"export", "--model", "words/last", "--to", "hf"}).code == 0);
+  const auto from_folder = [&](const std::string& vocabulary) {
+    return tiny.train(with(classify, {"model.pretrained=hf", "data.text.vocabulary=" + vocabulary}))
+        .err;
+  };
+  CHECK(contains(from_folder("other.txt"),
+                 "warning: other.txt is not the vocabulary that hf was trained with: "));
+  CHECK_FALSE(contains(from_folder("vocab.txt"), "warning"));
 
   // A head is of one piece.
   REQUIRE(tiny.train({"run.folder=words", "--overwrite", "model.pooling=mean"}).code == 0);
