@@ -278,7 +278,7 @@ TEST_CASE("files that are no images of a class are counted, texts and lists are 
   const std::string images_are = "; images are .jpg, .jpeg and .png files in folders of classes";
   CHECK(kind->open(request).note == "3 files of " + path + "/train were left out, the first: " +
                                         path + "/train/1.jpg" + images_are);
-  fs::create_directories(folder.path() / "test");
+  fs::create_directories(folder.path() / "test/b");
   request.split = Split::kTest;
   request.known_classes = {"a.b", "b"};
   const std::string two_folders =
@@ -370,11 +370,13 @@ TEST_CASE("evaluation images lie in val, else in folders of other names", "[imag
     CHECK(evaluation_parts(folder.path()) == parts);
   };
   check({"val"});
-  fs::create_directories(folder.path() / "test");
+  fs::create_directories(folder.path() / "test/cat");
   check({"test"});
   fs::create_directories(folder.path() / "validation");
+  check({"test"});  // the other is empty
+  fs::create_directories(folder.path() / "validation/cat");
   check({"validation", "test"});
-  fs::create_directories(folder.path() / "val");
+  fs::create_directories(folder.path() / "val/cat");
   check({"val", "validation", "test"});
 }
 
