@@ -29,7 +29,7 @@ void check_options(const Dataset& dataset, const LoaderOptions& options, std::in
   require(options.batch <= std::numeric_limits<std::int64_t>::max() - size,
           fmt::format("a batch of {} items is too large to count", options.batch),
           "the data have fewer: give LoaderOptions::batch their number");
-  const auto [rank, ranks, local_rank, local_ranks] = options.place;
+  const int rank = options.place.rank, ranks = options.place.size;
   require(rank >= 0 && rank < ranks,
           fmt::format("LoaderOptions::place is rank {} of {}", rank, ranks),
           "take Ranks::place: ranks count from 0, and there is at least one");

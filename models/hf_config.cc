@@ -279,7 +279,7 @@ std::optional<HfImageProcessor> read_hf_image_processor(const fs::path& folder) 
   const double factor = config.get("rescale_factor", kRescaleFactor);
   if (std::abs(factor - kRescaleFactor) > 1e-6)
     config.fail_unsupported("rescale_factor", "only 1/255 is");
-  // Each processor of transformers has values of its own for those that are left out, and a size.
+  // Each processor of transformers has means and a size of its own where they are left out.
   HfImageProcessor images{.mean = config.get<std::vector<float>>("image_mean"),
                           .std = config.get<std::vector<float>>("image_std"),
                           .resample = config.get<int>("resample")};

@@ -16,7 +16,6 @@
 #include <thread>
 
 #include "core/error.h"
-#include "core/files.h"
 #include "core/log.h"
 #include "core/mpi/mpi_ranks.h"
 #include "core/nearest_name.h"

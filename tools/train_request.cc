@@ -137,6 +137,18 @@ bool has_other_tokens(const fs::path& folder, const Tokenizer& tokenizer) try {
   return false;
 }
 
+// Where the weights of a new run come from, if they were trained with another vocabulary.
+// `checkpoint`: parent_of.
+fs::path trained_with_other_tokens(const TrainRequest& request, const fs::path& checkpoint,
+                                   const RunData& data) {
+  const std::string& pretrained = request.loaded.config.model.pretrained;
+  if (!data.tokenizer) return {};
+  if (!checkpoint.empty()) return has_read_vocabulary(checkpoint, data) ? fs::path() : checkpoint;
+  if (pretrained.empty() || request.resume) return {};
+  const fs::path folder = find_pretrained(pretrained).folder;
+  return has_other_tokens(folder, *data.tokenizer) ? folder : fs::path();
+}
+
 // The checkpoint whose weights a new run starts from. Empty: there is none.
 fs::path parent_of(const TrainRequest& request) {
   const std::string& pretrained = request.loaded.config.model.pretrained;
@@ -250,21 +262,8 @@ std::vector<std::string> run_warnings(const TrainRequest& request, const RunData
   std::vector<std::string> warnings = data.warnings;
   const RunConfig& config = request.loaded.config;
   std::ranges::copy(idle_settings(request), std::back_inserter(warnings));
-  const auto warn_of_vocabulary = [&](const fs::path& trained) {
-    warnings.push_back(fmt::format(
-        "{} is not the vocabulary that {} was trained with: its tokens may have other numbers",
-        data.tokenizer->name(), trained.string()));
-  };
   const fs::path checkpoint = parent_of(request);
-  if (checkpoint.empty()) {
-    const std::string& pretrained = config.model.pretrained;
-    if (data.tokenizer && !pretrained.empty() && !request.resume)
-      if (const fs::path folder = find_pretrained(pretrained).folder;
-          has_other_tokens(folder, *data.tokenizer))
-        warn_of_vocabulary(folder);
-    return warnings;
-  }
-  if (request.fork) {
+  if (!checkpoint.empty() && request.fork) {
     const RunConfig before = saved_config(checkpoint);
     if (before.train.batch_size != config.train.batch_size)
       warnings.push_back(
@@ -272,7 +271,7 @@ std::vector<std::string> run_warnings(const TrainRequest& request, const RunData
                       "counted as if all steps had had {} items",
                       before.train.batch_size, config.train.batch_size, config.train.batch_size));
   }
-  if (has_learned_labels(checkpoint, config)) {
+  if (!checkpoint.empty() && has_learned_labels(checkpoint, config)) {
     std::string split = check_forked_split(checkpoint, config, data);
     // Other classes are what weights alone are for.
     const bool learns_more =
@@ -280,7 +279,11 @@ std::vector<std::string> run_warnings(const TrainRequest& request, const RunData
                          read_model_facts(checkpoint).class_names == data.facts().class_names);
     if (learns_more && !split.empty()) warnings.push_back(std::move(split));
   }
-  if (data.tokenizer && !has_read_vocabulary(checkpoint, data)) warn_of_vocabulary(checkpoint);
+  if (const fs::path trained = trained_with_other_tokens(request, checkpoint, data);
+      !trained.empty())
+    warnings.push_back(fmt::format(
+        "{} is not the vocabulary that {} was trained with: its tokens may have other numbers",
+        data.tokenizer->name(), trained.string()));
   return warnings;
 }
 
