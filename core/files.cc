@@ -115,6 +115,7 @@ fs::path folder_to_replace(fs::path path) {
 }
 
 std::string hint_of(int number) {
+  if (number == EFBIG) return "raise the limit of the size of files (ulimit -f)";
   if (number != ENOSPC && number != EDQUOT) return {};
   return "make room there, or choose another place; a run goes on from its last checkpoint by "
          "--resume";

@@ -1,8 +1,13 @@
 #include "core/log.h"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
@@ -40,11 +45,24 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
-void write_stderr(std::string_view text) {
-  const std::string shown = printable(text);
-  std::fwrite(shown.data(), 1, shown.size(), stderr);
-  std::fflush(stderr);
+void write_if_room(std::FILE* out, std::string_view text) {
+  static std::atomic<bool> is_stuck = false;
+  pollfd ready{.fd = ::fileno(out), .events = POLLOUT, .revents = 0};
+  while (!text.empty()) {
+    const int found = ::poll(&ready, 1, is_stuck ? 0 : 1000);
+    if (found < 0 && errno == EINTR) continue;
+    is_stuck = found == 0;
+    if (is_stuck) return;
+    // A pipe with any room takes as much as this without waiting.
+    const ssize_t written =
+        ::write(ready.fd, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
 }
+
+void write_stderr(std::string_view text) { write_if_room(stderr, printable(text)); }
 
 void log_line(LogLevel level, std::string_view line) {
   if (level <= log_level()) write_stderr(fmt::format("{}\n", line));

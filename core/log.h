@@ -1,6 +1,7 @@
 // Which lines go to standard error: VCAS_LOG_LEVEL.
 #pragma once
 
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,10 @@ LogLevel log_level();
 
 // Control characters but for LF and tab as \xNN: a name in a file must not command a terminal.
 std::string printable(std::string_view text);
+
+// Writes to standard error, or what stands for it. Nothing waits for a reader that has stopped:
+// a pipe or terminal without room for a second loses the text, and later ones until it has some.
+void write_if_room(std::FILE* out, std::string_view text);
 
 // Writes the printable text to standard error. Where that takes nothing, a run goes on.
 void write_stderr(std::string_view text);

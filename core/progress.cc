@@ -111,13 +111,13 @@ void Progress::update(std::int64_t step, std::int64_t total,
   text_ = describe();
   if (options_.live) {
     const std::string clear = clear_block();  // before the new block is counted
-    write(clear + draw_block());
+    write_if_room(out_, clear + draw_block());
     return;
   }
   std::string line = fmt::format("step={}", step);
   if (!text_.fields.empty()) line += " " + text_.fields;
   if (const auto seconds = eta()) line += fmt::format(" eta={:.0f}s", *seconds);
-  write(line + "\n");
+  write_if_room(out_, line + "\n");
 }
 
 void Progress::message(std::string_view text, LogLevel level) {
@@ -127,7 +127,7 @@ void Progress::message(std::string_view text, LogLevel level) {
   std::string output = clear_block();
   output.append(printable(text)).append("\n");
   if (redraw) output += draw_block();
-  write(output);
+  write_if_room(out_, output);
 }
 
 void Progress::finish() {
@@ -174,11 +174,6 @@ std::string Progress::bar_line(int columns) const {
 std::optional<double> Progress::eta() const {
   if (steps_ == 0) return std::nullopt;
   return seconds_ / steps_ * static_cast<double>(total_ - step_);
-}
-
-void Progress::write(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), out_);
-  std::fflush(out_);
 }
 
 }  // namespace vcas

@@ -60,7 +60,6 @@ class Progress {
   std::string draw_block();
   std::string bar_line(int columns) const;
   std::optional<double> eta() const;
-  void write(const std::string& text);
 
   std::FILE* out_;
   ProgressOptions options_;

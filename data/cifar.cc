@@ -113,6 +113,7 @@ std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
       content.pixels.insert(content.pixels.end(), begin + facts.label_bytes, begin + record);
     }
   }
+  check_unchanged(sources);
   content.class_names = find_class_names(options.folder / facts.names_file, facts.classes);
   auto dataset = std::make_unique<ImageDataset>(std::move(content));
   dataset->set_sources(std::move(sources));

@@ -137,6 +137,7 @@ Corpus read_corpus(const CorpusOptions& options, ContentHash key,
     if (empty)
       throw Error(ExitCode::kBadData, fmt::format("{}: there is no text{}", files.back().string(),
                                                   bad_rows_text(skipped)));
+    check_unchanged(sources);
     return skipped;
   };
   return {options.cache ? cached_token_stream(key.value(), make) : token_stream_in_memory(make),

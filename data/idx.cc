@@ -23,8 +23,9 @@ std::uint32_t read_big_endian(const std::uint8_t* bytes) {
 }
 
 struct IdxFile {
-  std::string name;
+  SourceFile source;
   IdxArray array;
+  std::string name() const { return source.path.string(); }
 };
 
 IdxFile find_idx(const std::filesystem::path& path, int dims) {
@@ -34,7 +35,10 @@ IdxFile find_idx(const std::filesystem::path& path, int dims) {
       "t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or compressed; "
       "data.validation_share=0.1 does without the last two. Fashion-MNIST: apt-get install "
       "dataset-fashion-mnist puts it into /usr/share/datasets/fashion-mnist");
-  return {file.string(), read_idx(file, dims)};
+  const SourceFile source = source_file(file);
+  IdxArray array = read_idx(file, dims);
+  check_unchanged({&source, 1});
+  return {source, std::move(array)};
 }
 
 struct PixelStatistics {
@@ -64,7 +68,7 @@ void add_missing_statistics(const IdxFile& images, ImageTransformOptions& transf
   if (!transform.std.empty()) return;
   if (std::ranges::count(pixels, pixels.front()) == std::ssize(pixels))
     throw Error(ExitCode::kBadData,
-                fmt::format("{}: all pixels are {}", images.name, pixels.front()),
+                fmt::format("{}: all pixels are {}", images.name(), pixels.front()),
                 "data.image.std takes the place of their standard deviation, which is 0");
   transform.std = {static_cast<float>(found.std)};
 }
@@ -72,7 +76,7 @@ void add_missing_statistics(const IdxFile& images, ImageTransformOptions& transf
 // Takes the pixels.
 ImageContent image_content(IdxFile& images, const ImageTransformOptions& transform) {
   if (images.array.values.empty())
-    throw Error(ExitCode::kBadData, fmt::format("{}: no pixels in it ({})", images.name,
+    throw Error(ExitCode::kBadData, fmt::format("{}: no pixels in it ({})", images.name(),
                                                 fmt::join(images.array.sizes, " x ")));
   ImageContent content{.shape = {1, images.array.sizes[1], images.array.sizes[2]},
                        .transform = transform};
@@ -142,8 +146,8 @@ std::unique_ptr<Dataset> load_idx(const IdxOptions& options) {
   const IdxFile labels = find_idx(options.folder / (prefix + "-labels-idx1-ubyte"), 1);
   if (labels.array.sizes[0] != images.array.sizes[0])
     throw Error(ExitCode::kBadData,
-                fmt::format("{}: {} labels, expected {} as there are images in {}", labels.name,
-                            labels.array.sizes[0], images.array.sizes[0], images.name));
+                fmt::format("{}: {} labels, expected {} as there are images in {}", labels.name(),
+                            labels.array.sizes[0], images.array.sizes[0], images.name()));
   ImageContent content = image_content(images, options.transform);
   content.class_names = options.class_names.empty()
                             ? find_class_names(options.folder, labels.array.values, options.classes)
@@ -151,13 +155,13 @@ std::unique_ptr<Dataset> load_idx(const IdxOptions& options) {
   for (const std::uint8_t label : labels.array.values) {
     if (label >= content.class_names.size())
       throw Error(ExitCode::kBadData,
-                  fmt::format("{}: item {} has label {}, expected 0 to {}", labels.name,
+                  fmt::format("{}: item {} has label {}, expected 0 to {}", labels.name(),
                               content.labels.size(), label, content.class_names.size() - 1),
                   "classes.txt beside it has a line for each label, where it is there");
     content.labels.push_back(label);
   }
   auto dataset = std::make_unique<ImageDataset>(std::move(content));
-  dataset->set_sources({source_file(images.name), source_file(labels.name)});
+  dataset->set_sources({images.source, labels.source});
   return dataset;
 }
 

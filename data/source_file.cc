@@ -40,4 +40,11 @@ SourceFile source_file(const std::filesystem::path& path) {
   return {.path = path, .hash = xxh3_of_file(path)};
 }
 
+void check_unchanged(std::span<const SourceFile> files) {
+  for (const SourceFile& file : files)
+    if (xxh3_of_file(file.path) != file.hash)
+      throw Error(ExitCode::kBadData, file.path.string() + ": changed while it was read",
+                  "start again when nothing writes it any more");
+}
+
 }  // namespace vcas

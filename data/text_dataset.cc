@@ -307,11 +307,13 @@ std::unique_ptr<TextDataset> load_text(const TextOptions& given, const Tokenizer
   options.file = find_plain_or_compressed(given.file, given.missing_hint);
   options.items.pairs = !options.second.empty();
   options.items.labelled = !options.label.empty();
+  const SourceFile source = source_file(options.file);
   const auto make = [&] {
     TableRows rows(options);
-    return tokenise_rows(rows, tokenizer, options.items);
+    TokenContent content = tokenise_rows(rows, tokenizer, options.items);
+    check_unchanged({&source, 1});
+    return content;
   };
-  const SourceFile source = source_file(options.file);
   ContentHash key;
   key.add_number(source.hash);
   key.add(options.file.extension().string());  // says how it is compressed

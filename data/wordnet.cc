@@ -227,12 +227,14 @@ std::unique_ptr<TextDataset> load_wordnet(const WordNetOptions& options,
       .pairs = pairs,
       .labels = pairs ? std::vector<std::string>{"other", "is_a"} : lexicographer_files(),
       .max_length = options.max_length};
+  std::vector<SourceFile> sources;
   const auto make = [&] {
     ListedRows rows(wordnet_rows(read_wordnet(options.folder), options.task, options.split));
-    return tokenise_rows(rows, tokenizer, items);
+    TokenContent content = tokenise_rows(rows, tokenizer, items);
+    check_unchanged(sources);
+    return content;
   };
   ContentHash key;
-  std::vector<SourceFile> sources;
   for (const char* name : kFiles) {
     sources.push_back(source_file(
         find_plain_or_compressed(options.folder / name, "apt-get install wordnet-base")));

@@ -13,7 +13,8 @@ struct AdamRule final : UpdateRule {
     v.field("beta1", beta1, "Decay of Adam's first moment.", at_least(0.0), below(1.0));
     // Below a half the step would lose small squares beside the moment of earlier ones.
     v.field("beta2", beta2, "Decay of Adam's second moment.", at_least(0.5), below(1.0));
-    v.field("eps", eps, "Added to the root of Adam's second moment.", at_least(1e-37));
+    v.field("eps", eps, "Added to the root of Adam's second moment.", at_least(1e-37),
+            at_most(1e37));
   }
 
   std::string summary() const override {

@@ -206,8 +206,7 @@ nlohmann::json read_trainer_state(const fs::path& folder) {
   return state;
 }
 
-void load_weights(const fs::path& file, Model& model, Ops& ops) {
-  const SafetensorsFile stored(file);
+void load_weights(const SafetensorsFile& stored, Model& model, Ops& ops) {
   const std::vector<NamedTensor> tensors = weights(model);
   check_tensors(stored, tensors, /*of_model=*/true);
   copy_tensors(stored, ops, tensors);
@@ -231,6 +230,7 @@ std::vector<std::int64_t> checkpoint_steps(const fs::path& run) {
 
 NewestCheckpoint find_newest_checkpoint(const fs::path& run) {
   NewestCheckpoint newest;
+  bool was_removed = false;  // by the run, which has a newer one then
   std::vector<std::pair<std::int64_t, fs::path>> folders;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(run, error)) {
@@ -249,8 +249,10 @@ NewestCheckpoint find_newest_checkpoint(const fs::path& run) {
       break;
     } catch (const Error& e) {
       newest.ignored.push_back(folder.filename().string() + ": " + e.what());
+      was_removed |= !fs::exists(folder, error);
     }
   }
+  if (!newest.step && was_removed) return find_newest_checkpoint(run);
   return newest;
 }
 

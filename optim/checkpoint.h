@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/safetensors.h"
 #include "optim/trainer.h"
 
 namespace vcas {
@@ -35,8 +36,8 @@ bool has_item_memory(const std::filesystem::path& folder, Trainer& trainer);
 // other.
 nlohmann::json read_trainer_state(const std::filesystem::path& folder);
 
-// Sets the weights from a safetensors file that has all of them.
-void load_weights(const std::filesystem::path& file, Model& model, Ops& ops);
+// Sets the weights from a file that has all of them.
+void load_weights(const SafetensorsFile& stored, Model& model, Ops& ops);
 
 std::filesystem::path checkpoint_folder(const std::filesystem::path& run, std::int64_t step);
 

@@ -8,7 +8,7 @@ namespace vcas {
 bool NormHistory::take(double norm) {
   const double spread = std::max(std::sqrt(variance_), kLeastSpread * mean_);
   const double most = mean_ + deviations_ * spread;
-  const bool outlier = norms_ >= kFewest && norm > most;
+  const bool outlier = norms_ >= kFewest && most > 0 && norm > most;
   const double gain = std::max(1 - kDecay, 1 / static_cast<double>(++norms_));
   const double difference = (outlier ? most : norm) - mean_;
   mean_ += gain * difference;

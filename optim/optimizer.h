@@ -43,7 +43,7 @@ struct OptimizerOptions {
     kind.fields(v);
     v.field("weight_decay", weight_decay,
             "Weight decay, not on biases and norms, nor on a ViT's class token and positions.",
-            at_least(0.0));
+            at_least(0.0), at_most(1e37));
     v.field("max_gradient_norm", max_gradient_norm,
             "Longer gradients are scaled down to this norm; 0: never.", at_least(0.0));
     v.field("clip", clip, "By a gradient's own norm, or by that predicted from earlier ones.",

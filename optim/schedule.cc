@@ -7,6 +7,8 @@
 #include <numbers>
 #include <vector>
 
+#include "kernels/ops/sampling.h"
+
 namespace vcas {
 namespace {
 
@@ -61,7 +63,7 @@ Schedule::Schedule(const ScheduleOptions& options, std::int64_t total_steps)
       peak_(options.learning_rate),
       warmup_(std::max(options.warmup_steps.steps(),
                        static_cast<std::int64_t>(
-                           std::ceil(options.warmup_ratio * static_cast<double>(total_steps))))),
+                           whole_budget(options.warmup_ratio * static_cast<double>(total_steps))))),
       total_(total_steps) {
   *kind_;  // throws for an unknown one before the first step
 }

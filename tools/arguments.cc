@@ -170,7 +170,7 @@ struct TrainArguments final : ConfigArguments {
     const RunConfig& own = loaded.config;
     if (!own.run.folder.empty()) return own.run.folder;
     return newest_run_folder(loaded.own_folder, [&](const fs::path& folder) {
-      return forks() || can_go_on(folder, own);
+      return forks() || is_run_with(folder, own);
     });
   }
 

@@ -14,6 +14,7 @@
 #include "core/files.h"
 #include "core/log.h"
 #include "core/progress.h"
+#include "core/signals.h"
 #include "data/text_lines.h"
 #include "models/hf_format.h"
 #include "models/weights_io.h"
@@ -40,32 +41,49 @@ void check_overrides(const RunConfig& saved, const RunConfig& config) {
                   "the model was trained so");
 }
 
-// A checkpoint, without what it was made from.
+const fs::path& checked(const fs::path& checkpoint) {
+  check_manifest(checkpoint);
+  return checkpoint;
+}
+
+// A checkpoint, without what it was made from. It has been read: its run may remove it now.
 struct Trained {
   fs::path checkpoint;
+  SafetensorsFile weights;
   RunConfig saved;
   LoadedConfig loaded;  // with the overrides of the request
   ModelFacts facts;
+  nlohmann::json data;  // the fingerprints of its files
+  std::unique_ptr<Tokenizer> tokenizer;
 
-  explicit Trained(const CheckpointRequest& request)
-      : Trained(request, find_resume_point(request.folder, false)) {}
-
-  Trained(const CheckpointRequest& request, const ResumePoint& from) : checkpoint(from.checkpoint) {
-    for (const std::string& ignored : from.ignored)
-      log_line(LogLevel::kWarning, "warning: ignored " + ignored);
-    check_manifest(checkpoint);
+  Trained(const CheckpointRequest& request, const fs::path& folder)
+      : checkpoint(checked(folder)), weights(folder / "model.safetensors") {
     const std::string file = (checkpoint / "config.json").string();
     saved = load_config(file, {}).config;
     loaded = load_config(file, request.overrides);
     check_overrides(saved, config());
     facts = read_model_facts(checkpoint);
+    data = read_trainer_state(checkpoint).at("data");
+    if (config().data.kind->facts().text) tokenizer = read_tokenizer(checkpoint);
   }
 
   const RunConfig& config() const { return loaded.config; }
-  std::unique_ptr<Tokenizer> tokenizer() const {
-    return config().data.kind->facts().text ? read_tokenizer(checkpoint) : nullptr;
-  }
 };
+
+// The run may remove a checkpoint while it is read. It has a newer one then.
+Trained read_trained(const CheckpointRequest& request) {
+  while (true) {
+    const ResumePoint from = find_resume_point(request.folder, false);
+    try {
+      Trained trained(request, from.checkpoint);
+      for (const std::string& ignored : from.ignored)
+        log_line(LogLevel::kWarning, "warning: ignored " + ignored);
+      return trained;
+    } catch (const Error&) {
+      if (fs::exists(from.checkpoint)) throw;
+    }
+  }
+}
 
 // Its model, with memory for batches of `items` within `limits`.
 class TrainedModel {
@@ -75,7 +93,7 @@ class TrainedModel {
       : ready_(make_model(trained.config(), trained.facts, tokenizer, limits, items)),
         evaluator_(*ready_.model, *ready_.ops),
         name_(trained.checkpoint.string()) {
-    load_weights(trained.checkpoint / "model.safetensors", *ready_.model, *ready_.ops);
+    load_weights(trained.weights, *ready_.model, *ready_.ops);
   }
 
   Model& model() { return *ready_.model; }
@@ -226,15 +244,15 @@ std::string prediction_table(const RunConfig& config, const std::vector<std::str
 }  // namespace
 
 void evaluate_checkpoint(const CheckpointRequest& request) {
-  const Trained trained(request);
+  Trained trained = read_trained(request);
   check_split(trained.saved, trained.config());
-  const RunData data(trained.config(), trained.tokenizer(), trained.facts);
-  if (trained.config().data.validation_share > 0) check_held_out_data(trained.checkpoint, data);
+  const RunData data(trained.config(), std::move(trained.tokenizer), trained.facts);
+  if (trained.config().data.validation_share > 0)
+    check_held_out_data(trained.checkpoint, trained.data, data);
   TrainedModel model(trained, data.tokenizer.get(), data.limits, trained.config().eval_batch());
   print_warnings(data.warnings);
-  const nlohmann::json saved = read_trainer_state(trained.checkpoint).at("data");
   for (const auto& [file, hash] : data.fingerprints())
-    if (saved.contains(file) && !is_same_fingerprint(file, saved[file], hash))
+    if (trained.data.contains(file) && !is_same_fingerprint(file, trained.data[file], hash))
       log_line(LogLevel::kWarning, fmt::format("warning: {} has changed since {} was saved", file,
                                                trained.checkpoint.string()));
   const double start = monotonic_seconds();
@@ -253,13 +271,13 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
 }
 
 void predict(const PredictRequest& request) {
-  const Trained trained(request.checkpoint);
+  const Trained trained = read_trained(request.checkpoint);
   const RunConfig& config = trained.config();
   check_request(request, config);
-  const auto tokenizer = trained.tokenizer();
-  TrainedModel model(trained, tokenizer.get(), tokenizer ? text_limits(config) : BatchLimits{},
+  const Tokenizer* tokenizer = trained.tokenizer.get();
+  TrainedModel model(trained, tokenizer, tokenizer ? text_limits(config) : BatchLimits{},
                      config.eval_batch());
-  DataRequest data = data_request(config, Split::kTest, tokenizer.get());
+  DataRequest data = data_request(config, Split::kTest, tokenizer);
   if (!request.submission.empty()) return write_submission(request, trained, data, model);
   data.known_classes = trained.facts.class_names;
   if (const std::vector<std::string> given = config.data.kind->given_classes();
@@ -282,15 +300,15 @@ void predict(const PredictRequest& request) {
 void generate(const GenerateRequest& request) {
   if (const std::string fault = text_fault(request.prompt); !fault.empty())
     throw Error(ExitCode::kUsage, "--prompt: " + fault);
-  const Trained trained(request.checkpoint);
+  const Trained trained = read_trained(request.checkpoint);
   if (trained.config().model.kind->head() != "lm")
     throw Error(ExitCode::kUsage,
                 fmt::format("generate goes on with texts, and model.type \"{}\" does not",
                             trained.config().model.kind.type),
                 "model.type \"gpt\" learns to");
-  const auto tokenizer = trained.tokenizer();
+  const Tokenizer* tokenizer = trained.tokenizer.get();
   const std::int64_t positions = trained.config().model.kind->max_positions();
-  TrainedModel model(trained, tokenizer.get(), {.tokens = positions, .masked = 1}, 1);
+  TrainedModel model(trained, tokenizer, {.tokens = positions, .masked = 1}, 1);
   std::vector<std::int32_t> tokens;
   tokenizer->encode(request.prompt, tokens);
   const bool begins = tokens.empty();
@@ -321,7 +339,7 @@ void generate(const GenerateRequest& request) {
 }
 
 void export_checkpoint(const CheckpointRequest& request, const fs::path& target) {
-  const Trained trained(request);
+  const Trained trained = read_trained(request);
   check_outside_runs(target, "--to");
   std::error_code ignored;
   if (fs::exists(target, ignored) &&
@@ -329,11 +347,12 @@ void export_checkpoint(const CheckpointRequest& request, const fs::path& target)
     throw Error(ExitCode::kCannotCreate,
                 fmt::format("{}: exists and is not an empty folder", target.string()),
                 "give a new folder by --to");
+  const SignalHandlers signals;
   AtomicFolder folder(target);
-  const auto tokenizer = trained.tokenizer();
-  TrainedModel model(trained, tokenizer.get(),
+  const Tokenizer* tokenizer = trained.tokenizer.get();
+  TrainedModel model(trained, tokenizer,
                      tokenizer ? BatchLimits{.tokens = 1, .masked = 1} : BatchLimits{}, 1);
-  HfModel description{.options = model_options(trained.config(), tokenizer.get()),
+  HfModel description{.options = model_options(trained.config(), tokenizer),
                       .image_shape = trained.facts.item_shape,
                       .labels = trained.facts.class_names};
   const ModelKind& kind = *trained.config().model.kind;
@@ -347,6 +366,7 @@ void export_checkpoint(const CheckpointRequest& request, const fs::path& target)
   else if (trained.facts.images)
     atomic_write(folder.path() / kHfImageProcessorFile,
                  image_processor_text(*trained.facts.images, trained.facts.item_shape));
+  stop_if_asked();
   folder.commit();
   std::fputs(fmt::format("{} -> {}\n", trained.checkpoint.string(), target.string()).c_str(),
              stdout);

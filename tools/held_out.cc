@@ -87,8 +87,8 @@ void check_split(const RunConfig& saved, const RunConfig& config) {
                 kHint);
 }
 
-void check_held_out_data(const fs::path& checkpoint, const RunData& data) {
-  const nlohmann::json saved = read_trainer_state(checkpoint).at("data");
+void check_held_out_data(const fs::path& checkpoint, const nlohmann::json& saved,
+                         const RunData& data) {
   for (const auto& [file, hash] : data.fingerprints())
     if (!has_read(saved, file, hash)) fail_other_file(file, checkpoint, ExitCode::kBadData);
   check_all_files(saved, data, checkpoint);

@@ -13,8 +13,9 @@ namespace vcas {
 void check_split(const RunConfig& saved, const RunConfig& config);
 
 // Throws kBadData unless the files are those that the checkpoint was trained with, wherever they
-// lie now.
-void check_held_out_data(const std::filesystem::path& checkpoint, const RunData& data);
+// lie now. `saved`: its fingerprints of them.
+void check_held_out_data(const std::filesystem::path& checkpoint, const nlohmann::json& saved,
+                         const RunData& data);
 
 // For a fork of the checkpoint, whose data may be others. Throws kBadConfig where they are the same
 // and are split otherwise, and where a file has changed. Returns a warning where no file is known,

@@ -4,7 +4,9 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <future>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "core/error.h"
 #include "core/hardware.h"
@@ -50,10 +52,18 @@ class MemoryLimit final : public ForwardingOps {
   std::int64_t free_;
 };
 
+// OpenMP ends the process without our words where it cannot start a thread. These throw.
+void check_threads_start(int threads) {
+  std::vector<std::jthread> others;
+  std::promise<void> all_are_there;
+  const std::shared_future<void> reached = all_are_there.get_future();
+  while (std::ssize(others) + 1 < threads) others.emplace_back([reached] { reached.wait(); });
+}
+
 // `ready` gets those of its parts that look.
 std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config, const Watch& watch,
                                             ReadyModel& ready) {
-  use_threads(config);  // the device looks at it when it is made
+  check_threads_start(use_threads(config));  // the device looks at the number when it is made
   std::unique_ptr<Ops> ops = make_ops(config);
   if (ops->name() == "cpu") ops = std::make_unique<MemoryLimit>(std::move(ops));
   if (std::unique_ptr<Profiler> profiler = make_profiler(ops->name())) {

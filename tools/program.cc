@@ -91,10 +91,11 @@ std::string normalized(std::string argument) {
 
 // Files must not get the number of a closed standard output: messages would go into them.
 // A reader that goes away ends no training, so writes fail instead of SIGPIPE.
+// They also fail instead of SIGXFSZ, where a file may not grow (ulimit -f).
 void prepare_outputs() {
   for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(number, F_GETFD) < 0) ::open("/dev/null", O_RDWR);
-  ::signal(SIGPIPE, SIG_IGN);
+  for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_IGN);
 }
 
 // OpenBLAS has chosen its kernel before main. Where the CPU has a better one, and nobody has set

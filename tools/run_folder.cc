@@ -365,7 +365,13 @@ fs::path next_run_folder(const fs::path& folder) {
 ReplacedRun::ReplacedRun(fs::path folder, FolderUse use) : folder_(std::move(folder)) {
   settle();
   remove_rubbish(folder_);
-  for (const std::string& run : runs_of_comparison(folder_)) settle_replaced(folder_ / run);
+  for (const std::string& name : runs_of_comparison(folder_)) {
+    const fs::path run = folder_ / name;
+    if (!fs::is_directory(run)) continue;
+    const FolderLock lock(run);
+    settle_replaced(run);
+    remove_rubbish(run);
+  }
   if (use != FolderUse::kOverwrite || entries_of_run(folder_).empty()) return;
   set_run_aside(folder_, moving(folder_));
   fs::rename(moving(folder_), set_aside(folder_));
@@ -490,8 +496,10 @@ ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
             ? fmt::format("the run that was being replaced is whole: vcas-train --resume {} "
                           "brings it back",
                           folder.string())
-        : to_resume ? "start again without --resume, with --overwrite"
-                    : model_hint);
+        : to_resume
+            ? fmt::format("start again without --resume; --overwrite run.folder={} takes its place",
+                          folder.string())
+            : model_hint);
   }
   return {.run = folder,
           .checkpoint = checkpoint_folder(folder, *newest.step),
@@ -507,9 +515,9 @@ bool has_same_settings(const fs::path& saved, const RunConfig& config) {
   }
 }
 
-bool can_go_on(const fs::path& run, const RunConfig& config) {
+bool is_run_with(const fs::path& run, const RunConfig& config) {
   const std::vector<std::int64_t> steps = checkpoint_steps(run);
-  return !steps.empty() && has_same_settings(checkpoint_folder(run, steps.back()), config);
+  return has_same_settings(steps.empty() ? run : checkpoint_folder(run, steps.back()), config);
 }
 
 void check_same_config(const fs::path& checkpoint, const RunConfig& config,

@@ -130,8 +130,8 @@ ResumePoint find_resume_point(const std::filesystem::path& folder, bool to_resum
 // Whether a run or checkpoint was made with these settings; where it is kept does not count.
 bool has_same_settings(const std::filesystem::path& saved, const RunConfig& config);
 
-// Whether the run has saved, and can go on with these settings.
-bool can_go_on(const std::filesystem::path& run, const RunConfig& config);
+// The same of a run by its newest checkpoint, where it has saved: a resume may have had others.
+bool is_run_with(const std::filesystem::path& run, const RunConfig& config);
 
 // Throws kBadConfig unless a run with `config` goes on exactly as the checkpoint's would have.
 // `otherwise`: what the hint says of how to train with these settings.

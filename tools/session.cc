@@ -72,6 +72,7 @@ class ProfiledRange {
 
 nlohmann::json RunTotals::to_json() const {
   return {{"clipped_steps", clipped_steps},
+          {"clipped_after", clipped_after},
           {"skipped_steps", skipped_steps},
           {"late_loss", late_loss},
           {"late_steps", late_steps},
@@ -89,6 +90,7 @@ nlohmann::json RunTotals::to_json() const {
 
 void RunTotals::from_json(const nlohmann::json& state) {
   clipped_steps = state.value("clipped_steps", std::int64_t{0});
+  clipped_after = state.value("clipped_after", std::int64_t{0});
   skipped_steps = state.value("skipped_steps", std::int64_t{0});
   state.at("late_loss").get_to(late_loss);
   state.at("late_steps").get_to(late_steps);

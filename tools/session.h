@@ -21,7 +21,8 @@ namespace vcas {
 // Sums over a run. Checkpoints save them, so they cover what ran before a resume.
 struct RunTotals {
   std::int64_t clipped_steps = 0, skipped_steps = 0;
-  double late_loss = 0;  // of the last tenth of the steps
+  std::int64_t clipped_after = 0;  // the step that clipped ones are counted from
+  double late_loss = 0;            // of the last tenth of the steps
   std::int64_t late_steps = 0;
   double data_seconds = 0;  // waiting for batches
   double eval_seconds = 0, checkpoint_seconds = 0;

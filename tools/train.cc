@@ -64,6 +64,7 @@ void dry_run(const LoadedConfig& loaded) {
   fs::path folder = fs::absolute(loaded.folder());
   folder += ".dry-run";
   check_run_folder(loaded.folder() + ".dry-run", FolderUse::kAsItIs);
+  const SignalHandlers signals;   // nothing of it stays then either
   std::vector<fs::path> parents;  // that are made for it
   for (fs::path parent = folder.parent_path(); !fs::exists(parent); parent = parent.parent_path())
     parents.push_back(parent);
@@ -76,6 +77,7 @@ void dry_run(const LoadedConfig& loaded) {
   }
   std::error_code ignored;  // somebody else may use them by now
   for (const fs::path& parent : parents) fs::remove(parent, ignored);
+  stop_if_asked();
 }
 
 std::string validate_run(const TrainRequest& request) {

@@ -111,15 +111,16 @@ void TrainingRun::warn_if_little_time_is_saved() {
 // Clipping bends a sampled gradient away from the exact one: docs/sampling.md.
 void TrainingRun::warn_if_most_is_clipped() {
   constexpr std::int64_t kFewest = 100;
-  const std::int64_t step = report_.step, clipped = session_.totals().clipped_steps;
+  const std::int64_t clipped = session_.totals().clipped_steps,
+                     steps = report_.step - session_.totals().clipped_after;
   if (warned_of_clipping_ || !method().samples() || config().optimizer.clip == "predicted" ||
-      step < kFewest || 2 * clipped < step)
+      steps < kFewest || 2 * clipped < steps)
     return;
   warned_of_clipping_ = true;
   warn(
       fmt::format("{} of {} steps had a gradient longer than optimizer.max_gradient_norm ({}), the "
                   "last one of {:.3g}; sampling loses accuracy where most steps are clipped",
-                  format_count(clipped), format_count(step), config().optimizer.max_gradient_norm,
+                  format_count(clipped), format_count(steps), config().optimizer.max_gradient_norm,
                   report_.gradient_norm),
       "set optimizer.clip=predicted, or a norm above the usual one: docs/sampling.md, "
       "\"Clipping\"");

@@ -159,6 +159,7 @@ void TrainingRun::restore(const nlohmann::json& state) {
     // By another threshold, maybe, and of another loss.
     RunTotals& totals = session_.totals();
     totals.clipped_steps = totals.late_steps = 0;
+    totals.clipped_after = steps();
     totals.late_loss = 0;
     return;
   }
@@ -416,8 +417,13 @@ Error TrainingRun::note_crash(const Error& error, std::int64_t step) {
                                     {"ranks", ranks_.size()}, {"config", to_json(stored_config())}};
   if (request_.fork) content["fork_of"] = fs::absolute(request_.from.checkpoint).string();
   content.update(method().report());
-  atomic_write(file, content.dump(2) + "\n");
-  note(MetricEvent::kWarning, report_.step, {{"message", error.what()}});
+  try {
+    atomic_write(file, content.dump(2) + "\n");
+    note(MetricEvent::kWarning, report_.step, {{"message", error.what()}});
+  } catch (const Error& other) {
+    return Error(error.code(), fmt::format("{}\n  not saved: {}", error.what(), other.what()),
+                 error.hint());
+  }
   return Error(error.code(),
                fmt::format("{}\n  saved {}; {}\n  vcas replay {} names the operation", error.what(),
                            file.string(),

@@ -26,7 +26,10 @@ class LossMemory final : public ItemMemory {
                        std::int64_t step) { return static_cast<double>(step) >= end; }),
         steps_per_epoch_(
             std::max<std::int64_t>(training.items / (training.batch * training.ranks->size()), 1)),
+        end_(options.prune_until * static_cast<double>(training.total_steps)),
         keep_(1 - options.prune_ratio) {}
+
+  bool ends_in_first_epoch() const { return end_ <= static_cast<double>(steps_per_epoch_); }
 
   nlohmann::json state() const override {
     nlohmann::json state = ItemMemory::state();
@@ -66,7 +69,7 @@ class LossMemory final : public ItemMemory {
   }
 
   std::int64_t steps_per_epoch_;
-  double keep_;
+  double end_, keep_;
   std::int64_t epoch_ = -1;
   double mean_loss_ = 0;
 };
@@ -98,10 +101,10 @@ class InfoBatch final : public ForwardSelection {
                        options_.prune_ratio, options_.prune_until);
   }
   Complaint complaint() const override {
-    if (begun_ || !memory_.is_one_epoch()) return {};
+    if (begun_ || !memory_.ends_in_first_epoch()) return {};
     return {
-        "method.type=infobatch drops nothing in a run of one epoch: it knows no item before it "
-        "is seen",
+        "method.type=infobatch drops nothing in one epoch, where the run or method.prune_until "
+        "ends: it knows no item before it is seen",
         "train for more epochs, or set method.type=exact"};
   }
   std::size_t bytes() const override { return memory_.bytes(); }

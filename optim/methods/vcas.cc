@@ -393,6 +393,12 @@ Method::Complaint Vcas::complaint() const {
     return {
         "method.forward drops nothing in a run of one epoch: it knows no item before it is seen",
         "train for more epochs, or set method.forward=false"};
+  if (probe_ && in_place_ && probe_batches_ > training_.total_steps)
+    return {
+        fmt::format("a probe takes {} steps and the run has {}: all keep ratios stay 1 and VCAS "
+                    "saves nothing",
+                    probe_batches_, training_.total_steps),
+        "train for more steps, or set method.type=exact"};
   if (!controller_->adapts() || probe_) return {probe_note_, {}};
   if (training_.model.graph.sampled_weights().empty())
     return {

@@ -39,6 +39,15 @@ struct Display {
   }
 };
 
+// What the pipe holds.
+std::size_t drain(int pipe) {
+  std::size_t bytes = 0;
+  std::array<char, 4096> some;
+  for (ssize_t n; (n = ::read(pipe, some.data(), some.size())) > 0;)
+    bytes += static_cast<std::size_t>(n);
+  return bytes;
+}
+
 // The lines that a terminal shows after `output`; knows the codes that the display uses.
 std::vector<std::string> screen_after(const std::string& output) {
   std::vector<std::string> lines(1);
@@ -266,4 +275,17 @@ TEST_CASE("progress: terminal, environment and flag decide", "[progress]") {
   }
   ::close(terminal);
   ::close(controller);
+}
+
+TEST_CASE("nothing waits for a pipe that nobody reads", "[progress]") {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  REQUIRE(::fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{::fdopen(ends[1], "w"), std::fclose};
+  const auto capacity = static_cast<std::size_t>(::fcntl(ends[1], F_GETPIPE_SZ));
+  for (int i = 0; i < 50; ++i) write_if_room(file.get(), std::string(capacity / 10, 'x'));
+  CHECK(drain(ends[0]) <= capacity);
+  write_if_room(file.get(), std::string(5000, 'x'));
+  CHECK(drain(ends[0]) == 5000);
+  ::close(ends[0]);
 }

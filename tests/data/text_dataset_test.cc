@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "core/files.h"
+#include "data/corpus.h"
 #include "data/loader.h"
 #include "tests/core/environment.h"
 #include "tests/data/data_files.h"
@@ -243,6 +244,25 @@ TEST_CASE("classes are matched with a model's by name or not at all", "[text]") 
   Batch batch;
   same_as_model.append(1, {}, batch);
   CHECK(batch.tokens == Ids{kCls, kB, kSep});
+}
+
+TEST_CASE("a text that changes while it is read is refused and not cached", "[text][cache]") {
+  const Fixture f;
+  const TemporaryFolder cache;
+  const EnvironmentVariable variable("VCAS_CACHE_DIR", cache.path().c_str());
+  const auto path = f.folder.write_text("x.txt", "a\nb\n");
+  const auto read = [&](const std::string& meanwhile) {
+    return read_corpus({.files = {path}}, ContentHash(),
+                       [&](const EachText& each, const TokenSink& sink) {
+                         f.folder.write_text("x.txt", meanwhile);
+                         each([&](const std::string&, bool) { sink(Ids{1}); });
+                       });
+  };
+  check_error([&] { read("a\n"); }, ExitCode::kBadData,
+              path.string() + ": changed while it was read");
+  CHECK(std::filesystem::is_empty(cache.path()));
+  f.folder.write_text("x.txt", "a\nb\n");
+  CHECK_NOTHROW(read("a\nb\n"));
 }
 
 TEST_CASE("tokens are cached by what they depend on", "[text][cache]") {

@@ -97,9 +97,11 @@ TEST_CASE("InfoBatch remembers losses without their weights", "[forward]") {
 TEST_CASE("InfoBatch in a run of one epoch is told that it drops nothing", "[forward]") {
   ForwardFixture one({.total_steps = 6, .method = kMethod});
   CHECK_THAT(one.trainer->method().complaint().message,
-             ContainsSubstring("method.type=infobatch drops nothing in a run of one epoch"));
+             ContainsSubstring("method.type=infobatch drops nothing in one epoch"));
   one.run(1);
   CHECK(one.trainer->method().complaint().message.empty());
   ForwardFixture two({.total_steps = 7, .method = kMethod});
   CHECK(two.trainer->method().complaint().message.empty());
+  ForwardFixture early({.total_steps = 12, .method = kMethod + R"(, "prune_until": 0.5)"});
+  CHECK_FALSE(early.trainer->method().complaint().message.empty());
 }

@@ -70,6 +70,9 @@ TEST_CASE("an outlier is beyond the asked deviations, and only after enough norm
     CHECK(copy.take(copy.mean() + deviations * spread) == (deviations > 6));
   }
   CHECK_FALSE(history.take(0));  // short ones do no harm
+  NormHistory zeros(6);
+  for (int i = 0; i < 200; ++i) zeros.take(0);
+  CHECK_FALSE(zeros.take(1));  // nothing to be longer than
 }
 
 TEST_CASE("norms that stay long become usual, however constant they were", "[outliers]") {

@@ -329,7 +329,6 @@ TEST_CASE("ranks whose weights differ are found", "[ranks]") {
     f.trainer->check_ranks();
     const int rank = own->place().rank;
     float& weight = f.model->graph.parameters().masters().ptr<float>()[5];
-    CHECK(weight != 0);
     if (rank == 2) weight = -weight;  // which leaves the norm of the weights as it is
     try {
       f.trainer->check_ranks();

@@ -97,6 +97,7 @@ TEST_CASE("warm-up rises from 0 to the peak", "[schedule]") {
     CHECK(rate(options, 10) == 1);
     CHECK(rate(options, 10, 101) < 1);
     CHECK(rate(options, 11, 101) == 1);
+    CHECK(rate({.learning_rate = 1, .warmup_ratio = 0.07}, 7) == 1);  // 0.07 * 100 is above 7
   }
   SECTION("longer than the run") {
     const ScheduleOptions options{.learning_rate = 1, .warmup_steps = 200};

@@ -211,6 +211,10 @@ TEST_CASE("options are those that a configuration could have", "[trainer][error]
   says("schedule.learning_rate must be above 0", [](auto& o) { o.schedule.learning_rate = -1; });
   says("schedule.learning_rate is nan", [](auto& o) { o.schedule.learning_rate = std::nan(""); });
   says("optimizer.weight_decay must be", [](auto& o) { o.optimizer.weight_decay = -1; });
+  says("schedule.learning_rate must be at most 1e+37",
+       [](auto& o) { o.schedule.learning_rate = 1e39; });
+  says("optimizer.weight_decay must be at most 1e+37",
+       [](auto& o) { o.optimizer.weight_decay = 1e39; });
   says("schedule.warmup_ratio must be", [](auto& o) { o.schedule.warmup_ratio = 5; });
   says("a forward of 64 items, and the graph has room for 16 | ", [](auto& o) { o.batch = 64; });
   CHECK(refusal([](auto&) {}) == "no error");

@@ -62,6 +62,12 @@ TEST_CASE("a comparison that was stopped goes on to the numbers of one that was 
     CHECK(run(tiny.path(), {"eval", "--model", folder}).code == 0);
   }
   CHECK(untimed(content(tiny.path() / "cut/compare.json")) == untimed(resumed.out));
+
+  // What a kill leaves of weights that were being removed.
+  const fs::path rubbish = tiny.path() / "cut/vcas/checkpoint-900.tmp";
+  fs::create_directory(rubbish);
+  CHECK(run(tiny.path(), {"compare", "--resume", "cut"}).code == 0);
+  CHECK_FALSE(fs::exists(rubbish));
 }
 
 TEST_CASE("comparisons get folders of their own, and --resume the newest") {

@@ -1,5 +1,7 @@
 // Runs that are stopped, or refused, at their file operations: tests/faults/file_faults.cc.
 // docs/reliability.md has the rule that they are held to.
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <functional>
 #include <map>
@@ -320,6 +322,45 @@ TEST_CASE("faults: a signal at any file operation saves, and the run goes on to 
     if (code == 75) CHECK(small.train({"--resume"}) == 0);
     CHECK(differences(remains(), whole) == "");
   }
+}
+
+TEST_CASE("faults: a signal at any file operation leaves nothing of a dry run or an export") {
+  const FaultRun small;
+  REQUIRE(small.train({"model.type=vit", "model.width=8", "model.depth=1", "model.heads=2",
+                       "model.patch=4", "data.synthetic.shape=[3,8,8]"}) == 0);
+  const std::vector<std::string> command = GENERATE(
+      std::vector<std::string>{"vcas-train", "small.json", "run.folder=new/x/run", "--dry-run"},
+      std::vector<std::string>{"export", "--model", "out", "--to", "new"});
+  const int operations = small.count(command);
+  CHECK(operations > 5);
+  for (int operation = 1; operation <= operations; ++operation) {
+    CAPTURE(command, operation);
+    fs::remove_all(small.path() / "new");
+    const int code = small.command(command, operation, -SIGINT);
+    const bool is_whole = code == 0 && command.front() == "export";
+    CHECK((code == 0 || code == 75));
+    CHECK(fs::exists(small.path() / "new") == is_whole);
+    CHECK_FALSE(fs::exists(small.path() / "new.tmp"));
+  }
+}
+
+TEST_CASE("faults: a divergence is told where nothing can be noted of it") {
+  const FaultRun small;
+  const std::vector<std::string> diverging = {"vcas-train", "small.json", "run.folder=out",
+                                              "schedule.learning_rate=1e36"};
+  const std::string list = (small.path() / "list").string();
+  REQUIRE(small.command(diverging, 0, 0, "VCAS_FAULT_LIST=" + list) == 70);
+  const std::string operations = content(list);
+  const std::size_t noting = operations.find("crash-");
+  REQUIRE(noting != operations.npos);
+  fs::remove_all(small.out);
+  const auto at = 1 + std::ranges::count(operations.substr(0, noting), '\n');
+  const Outcome outcome = run(small.path(), diverging,
+                              {"LD_PRELOAD=" VCAS_FILE_FAULTS, fmt::format("VCAS_FAULT_AT={}", at),
+                               fmt::format("VCAS_FAULT={}", ENOSPC)});
+  INFO(outcome.err);
+  CHECK(outcome.code == 70);
+  CHECK(contains(outcome.err, "weights unchanged\n  not saved: out/crash-"));
 }
 
 TEST_CASE("faults: a fork that is killed at any file operation leaves its source as it was") {

@@ -1,4 +1,5 @@
 // That nothing is lost and nothing waits for ever, whatever is done to a run from outside.
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <cmath>
@@ -279,6 +280,38 @@ TEST_CASE("reliability: a checkpoint never holds numbers that are not finite") {
   CHECK(saved_steps(tiny.path() / "huge").empty());
 }
 
+TEST_CASE("reliability: a file that may not grow is told as such") {
+  const TinyRun tiny;
+  CHECK(shell(tiny.path(), "ulimit -f 8; vcas-train tiny.json run.folder=out 2>err") == 74);
+  INFO(content(tiny.path() / "err"));
+  CHECK(content(tiny.path() / "err")
+            .ends_with(": cannot write: File too large\n"
+                       "  hint: raise the limit of the size of files (ulimit -f)\n"));
+  for (const auto& entry : fs::directory_iterator(tiny.path() / "out"))
+    CHECK_FALSE(contains(entry.path().filename(), ".tmp"));
+}
+
+TEST_CASE("reliability: a checkpoint may be removed while it is evaluated") {
+  const TinyRun tiny;
+  std::string rows = "text\tlabel\n";
+  for (int i = 0; i < 40; ++i) rows += fmt::format("a b c\t{}\n", i % 2);
+  write_text(tiny.path() / "train.tsv", rows);
+  for (int i = 0; i < 400000; ++i) rows += fmt::format("a b c a b c a b c\t{}\n", i % 2);
+  write_text(tiny.path() / "test.tsv", rows);
+  write_text(tiny.path() / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n");
+  REQUIRE(tiny.train({"run.folder=out", "train.steps=2", "data.type=text", "model.type=bert",
+                      "data.text.train_file=train.tsv", "data.text.test_file=train.tsv",
+                      "data.text.first=text", "data.text.vocabulary=vocab.txt"})
+              .code == 0);
+  // While it reads the data it has all of the checkpoint.
+  CHECK(shell(tiny.path(), R"(
+    vcas eval --model out/last data.text.test_file=test.tsv data.text.cache=false 2>err & id=$!
+    while kill -0 $id && ! ls -l /proc/$id/fd | grep -q test.tsv; do :; done
+    rm -r out/checkpoint-2
+    wait $id)") == 0);
+  INFO(content(tiny.path() / "err"));
+}
+
 TEST_CASE("reliability: nothing waits for a pipe") {
   const TinyRun tiny;
   REQUIRE(tiny.train({"run.folder=out", "train.steps=2"}).code == 0);
@@ -316,13 +349,15 @@ TEST_CASE("reliability: limits of the machine are told as such") {
 TEST_CASE("reliability: a thread that cannot be started is told as such") {
   const TinyRun tiny;
   // A stack of 200 TB fits no address space. OpenBLAS starts no thread of its own.
+  const std::string threads = GENERATE("1", "4");
   const std::string limit = "ulimit -s 200000000000";
   if (shell(tiny.path(), limit + " 2>err") != 0) {
     WARN("skipped: the limit of stacks cannot be raised here");
     return;
   }
   CHECK(shell(tiny.path(), limit + "; export OPENBLAS_NUM_THREADS=1\n" +
-                               "vcas-train tiny.json train.steps=2 run.folder=out 2>err") == 71);
+                               "vcas-train tiny.json train.steps=2 run.folder=out threads=" +
+                               threads + " 2>err") == 71);
   const std::string error = content(tiny.path() / "err");
   INFO(error);
   CHECK(error.ends_with(

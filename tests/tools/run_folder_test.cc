@@ -292,6 +292,24 @@ TEST_CASE("a run that is not told its folder gets the next one of its configurat
   CHECK(saved_steps(tiny.path() / "runs/tiny") == std::vector<std::int64_t>{4});
 }
 
+TEST_CASE("a run that was killed before its first save is the one to go on with") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({}).code == 0);
+  REQUIRE(tiny.train({}).code == 0);
+  const fs::path second = tiny.path() / "runs/tiny-2";
+  for (const std::int64_t step : saved_steps(second))
+    fs::remove_all(second / ("checkpoint-" + std::to_string(step)));
+  const Outcome resumed = tiny.train({"--resume"});
+  CHECK(resumed.code == 66);
+  CHECK(
+      resumed.err ==
+      "error: runs/tiny-2: no complete checkpoint\n"
+      "  hint: start again without --resume; --overwrite run.folder=runs/tiny-2 takes its place\n");
+  CHECK(tiny.train({"--resume", "runs/tiny"}).code == 0);
+  CHECK(tiny.train({"--overwrite", "run.folder=runs/tiny-2"}).code == 0);
+  CHECK(tiny.train({"--resume"}).code == 0);
+}
+
 TEST_CASE("runs that start at the same time get folders of their own") {
   const TinyRun tiny;
   std::vector<Process> processes;

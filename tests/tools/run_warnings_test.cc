@@ -32,6 +32,23 @@ TEST_CASE("steps that are clipped, most of them, are worth a warning") {
   CHECK(warnings({}).empty());
   CHECK(warnings({"optimizer.max_gradient_norm=1e-3", "method.type=exact"}).empty());
   CHECK(warnings({"optimizer.max_gradient_norm=1e-3", "optimizer.clip=predicted"}).empty());
+  // Steps of a fork count from its beginning.
+  REQUIRE(tiny.train({"run.folder=old", "train.steps=300"}).code == 0);
+  CHECK(contains(run(tiny.path(), {"vcas-train", "--resume", "old", "--resume-mode=fork",
+                                   "train.steps=520", "optimizer.max_gradient_norm=1e-3"})
+                     .err,
+                 "warning: 100 of 100 steps had a gradient longer"));
+}
+
+TEST_CASE("a run that is too short for a probe says so") {
+  const TinyRun tiny;
+  const Outcome outcome = tiny.train(
+      {"run.folder=out", "train.steps=20", "method.update_every=0", "method.repeats=31"});
+  REQUIRE(outcome.code == 0);
+  CHECK(contains(outcome.err,
+                 "warning: a probe takes 31 steps and the run has 20: all keep ratios stay 1 and "
+                 "VCAS saves nothing\n"
+                 "  hint: train for more steps, or set method.type=exact\n"));
 }
 
 TEST_CASE("a warm-up that the run never leaves is worth a warning") {
