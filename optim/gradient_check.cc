@@ -172,10 +172,10 @@ std::vector<Kind> kinds_of(const Graph& graph, double ratio, bool before_forward
   std::vector<double> falling(gates, ratio);
   for (std::size_t g = 0; g < gates; ++g)
     falling[g] *= 0.5 + 0.5 * static_cast<double>(g + 1) / static_cast<double>(gates);
-  const std::vector<double> all_rows(linears, 1), some_rows(linears, ratio);
+  const std::vector<double> some_rows(linears, ratio);
   std::vector<std::pair<const char*, KeepRatios>> parts;
-  if (gates > 0) parts.push_back({"items", {std::vector<double>(gates, ratio), all_rows}});
-  if (linears > 0) parts.push_back({"rows", {std::vector<double>(gates, 1), some_rows}});
+  if (gates > 0) parts.push_back({"items", equal_ratios(graph.plan(), ratio, 1)});
+  if (linears > 0) parts.push_back({"rows", equal_ratios(graph.plan(), 1, ratio)});
   if (gates > 0 && linears > 0) parts.push_back({"both", {falling, some_rows}});
   std::vector<Kind> kinds;
   const auto add = [&](const std::string& name, const KeepRatios& ratios,
@@ -331,10 +331,8 @@ class SamplingChecker {
   // ones that a layer mixes.
   std::vector<double> item_variances(Exec& exec) {
     if (items_ > kMostItemsCompared || items_ < 2 || mixes_items(graph_)) return {};
-    const std::size_t linears = graph_.sampled_weights().size();
-    std::vector<double> variances(linears);
-    sampled_.pass.ratios = {std::vector<double>(static_cast<std::size_t>(graph_.gates()), 1),
-                            std::vector<double>(linears, 1)};
+    std::vector<double> variances(graph_.sampled_weights().size());
+    sampled_.pass.ratios = equal_ratios(graph_.plan(), 1, 1);
     VarianceProbe probe(graph_, ops_, sampled_,
                         {.most_passes = 0, .curves = true, .most_items = items_});
     for (int sketch = 0; sketch < kSketches; ++sketch) {
@@ -343,7 +341,7 @@ class SamplingChecker {
       probe.sampled_backwards(exec, context_);
       const MeasuredBatch& measured = probe.result().back();
       const std::vector<double> prob = keep_probabilities(measured.item_score.back());
-      for (std::size_t k = 0; k < linears; ++k) {
+      for (std::size_t k = 0; k < variances.size(); ++k) {
         if (graph_.gate_above(static_cast<int>(k)) < 0) continue;
         for (std::size_t i = 0; i < prob.size(); ++i)
           if (prob[i] > 0)

@@ -108,8 +108,7 @@ StepTimes time_steps(RunConfig config, const RunData& data, const std::vector<do
     const StepSeconds exact = session.trainer().step(batch).seconds;
     if (i > 0) times.exact.push_back(exact.total());
     for (std::size_t r = 0; r < ratios.size(); ++r) {
-      sampled.pass.ratios = {std::vector<double>(graph.gates(), ratios[r]),
-                             std::vector<double>(graph.sampled_weights().size(), ratios[r])};
+      sampled.pass.ratios = equal_ratios(graph.plan(), ratios[r], ratios[r]);
       const double passes = time_passes(session, config, batch, sampled);
       if (i > 0) times.sampled[r].push_back(passes + exact.optimizer);
     }
@@ -197,8 +196,8 @@ Json checkpoints_of(const LoadedConfig& loaded, const DryRun& run) {
 
 // Counts one step. `formula` has none yet.
 Json savings_of(FormulaFlops formula, const Graph& graph, double ratio) {
-  formula.add_sampled_step(std::vector<double>(static_cast<std::size_t>(graph.gates()), ratio),
-                           std::vector<double>(graph.sampled_weights().size(), ratio));
+  const auto [act, weight] = equal_ratios(graph.plan(), ratio, ratio);
+  formula.add_sampled_step(act, weight);
   return {{"ratio", ratio},
           {"formula_flops_saved", formula.saved()},
           {"formula_backward_flops_saved", formula.backward_saved()}};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "optim/methods/item_choice.h"
+#include "optim/methods/sampled_backward.h"
 
 namespace vcas {
 
@@ -40,9 +41,8 @@ BackwardSelection::BackwardSelection(const Training& training, const std::string
 }
 
 void BackwardSelection::add_cost(FormulaFlops& formula) const {
-  const Graph& graph = model_.graph;
-  formula.add_sampled_step(std::vector<double>(static_cast<std::size_t>(graph.gates()), share()),
-                           std::vector<double>(graph.sampled_weights().size(), 1.0));
+  const auto [act, weight] = equal_ratios(model_.graph.plan(), share(), 1);
+  formula.add_sampled_step(act, weight);
 }
 
 std::span<const RowSets> BackwardSelection::at_gate(Exec& exec, const GateSite& site,

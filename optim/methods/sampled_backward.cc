@@ -26,6 +26,11 @@ void check_ratios(const std::vector<double>& ratios, std::size_t count, const ch
 
 }  // namespace
 
+KeepRatios equal_ratios(const GraphPlan& plan, double act, double weight) {
+  return {std::vector<double>(plan.gate_nodes.size(), act),
+          std::vector<double>(plan.sampled_weights.size(), weight)};
+}
+
 bool drops_some(const std::vector<double>& ratios) {
   return std::ranges::any_of(ratios, [](double ratio) { return ratio < 1; });
 }
@@ -35,8 +40,7 @@ SampledBackward::SampledBackward(Ops& ops, const GraphPlan& plan)
   if (!plan.gate_nodes.empty() && plan.limits.max_items == 0)
     throw Error(ExitCode::kBadConfig, "SampledBackward of a graph before Graph::finish",
                 "make it when the graph is finished");
-  pass.ratios = {std::vector<double>(plan.gate_nodes.size(), 1.0),
-                 std::vector<double>(linears_, 1.0)};
+  pass.ratios = equal_ratios(plan, 1, 1);
   for (const int node : plan.gate_nodes) {
     gates_.emplace_back(ops, plan);
     last_layout_ = plan.nodes[node].plan.output.layout;

@@ -16,6 +16,9 @@ struct KeepRatios {
   std::vector<double> weight;
 };
 
+// One ratio for all gates, and one for all sampled linears.
+KeepRatios equal_ratios(const GraphPlan& plan, double act, double weight);
+
 // Whether one of the ratios is below 1.
 bool drops_some(const std::vector<double>& ratios);
 

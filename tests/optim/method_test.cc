@@ -17,9 +17,7 @@ class Alternating final : public Method {
  public:
   Alternating(const Training& training, double ratio)
       : sampled_(training.ops, training.model.graph.plan()), ratio_(ratio) {
-    const Graph& graph = training.model.graph;
-    sampled_.pass.ratios = {std::vector<double>(static_cast<std::size_t>(graph.gates()), ratio),
-                            std::vector<double>(graph.sampled_weights().size(), 1)};
+    sampled_.pass.ratios = equal_ratios(training.model.graph.plan(), ratio, 1);
   }
 
   void begin_step(std::int64_t step) override { samples_now_ = step % 2 == 1; }

@@ -331,8 +331,7 @@ TEST_CASE("keep ratios are those of the graph", "[trainer][error]") {
       graph.backward(exec, {.gradients = {gradients}, .hooks = &sampled});
     });
   };
-  const std::vector<double> act(static_cast<std::size_t>(graph.gates()), 0.5);
-  const std::vector<double> weight(graph.sampled_weights().size(), 0.5);
+  const auto [act, weight] = equal_ratios(graph.plan(), 0.5, 0.5);
   CHECK(refusal(sampled.pass.ratios) == "no error");
   CHECK(refusal({act, weight}) == "no error");
   CHECK(refusal({{0.5}, weight}) ==

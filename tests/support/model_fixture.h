@@ -71,10 +71,9 @@ struct ModelFixture {
   PassSettings context(SamplingMode mode, double act_ratio, double weight_ratio,
                        Selection selection = Selection::kBernoulli) const {
     const Graph& graph = model->graph;
-    const KeepRatios ratios{std::vector<double>(static_cast<std::size_t>(graph.gates()), act_ratio),
-                            std::vector<double>(graph.sampled_weights().size(), weight_ratio)};
     return {.mode = mode,
-            .sampling = {.ratios = ratios, .selection = selection},
+            .sampling = {.ratios = equal_ratios(graph.plan(), act_ratio, weight_ratio),
+                         .selection = selection},
             .loss_scale = 1.0 / static_cast<double>(graph.tensor(model->loss).rows())};
   }
 

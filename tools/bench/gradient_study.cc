@@ -128,10 +128,8 @@ class Study {
     model_->graph.forward(forward);
     const std::vector<float> exact = gradient(forward, nullptr);
     ops_.shuffled = order.shuffled;
-    const Graph& graph = model_->graph;
-    sampled_->pass.ratios = {
-        std::vector<double>(static_cast<std::size_t>(graph.gates()), budget.act_ratio),
-        std::vector<double>(graph.sampled_weights().size(), budget.weight_ratio)};
+    sampled_->pass.ratios =
+        equal_ratios(model_->graph.plan(), budget.act_ratio, budget.weight_ratio);
     sampled_->pass.selection = order.selection;
     sampled_->pass.samples_rows = budget.rows;
     std::vector<double> mean(exact.size()), sum(list.size()), squares(list.size());
