@@ -104,8 +104,6 @@ class BatchSource {
   virtual ~BatchSource() = default;
   // The next batch, valid until the following call.
   virtual const Batch& next() = 0;
-  // Batches in one pass over the data.
-  virtual std::int64_t steps_per_epoch() const = 0;
 };
 
 }  // namespace vcas

@@ -76,8 +76,8 @@ class Loader final : public BatchSource {
   // No batch straddles two epochs. Throws what the dataset threw in the thread.
   const Batch& next() override;
 
-  std::int64_t items() const { return items_; }
-  std::int64_t steps_per_epoch() const override { return steps_per_epoch_; }
+  // Batches in one pass over the data.
+  std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
   // The step whose batch next() gives: all the state there is to save.
   std::int64_t step() const { return first_step_ + taken_; }
 

@@ -159,7 +159,6 @@ TEST_CASE("permutations look uniform over epochs", "[loader]") {
 
 TEST_CASE("an epoch of training gives distinct items, and drops the last part", "[loader]") {
   Loader loader(images(), kTraining);
-  CHECK(loader.items() == 103);
   CHECK(loader.steps_per_epoch() == 12);
   std::vector<std::int64_t> first_epoch;
   for (int epoch = 0; epoch < 3; ++epoch) {

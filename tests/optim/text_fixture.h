@@ -55,7 +55,6 @@ struct TextTrainer {
 class OneBatch final : public BatchSource {
  public:
   const Batch& next() override { return batch_; }
-  std::int64_t steps_per_epoch() const override { return 1; }
 
  private:
   Batch batch_ =
