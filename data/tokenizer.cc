@@ -38,7 +38,7 @@ void Tokenizer::check_text(std::string_view text) {
 
 std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path& path, bool lower_case) {
   if (is_bpe(path)) return std::make_unique<ByteBpe>(path);
-  return std::make_unique<WordPiece>(path, WordPieceOptions{.lower_case = lower_case});
+  return std::make_unique<WordPiece>(path, lower_case);
 }
 
 }  // namespace vcas

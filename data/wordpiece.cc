@@ -52,8 +52,8 @@ bool is_ascii_punctuation(std::int32_t point) {
 
 }  // namespace
 
-WordPiece::WordPiece(const std::filesystem::path& vocabulary, const WordPieceOptions& options)
-    : WordPiece(read_vocabulary(vocabulary, options.lower_case)) {}
+WordPiece::WordPiece(const std::filesystem::path& vocabulary, bool lower_case)
+    : WordPiece(read_vocabulary(vocabulary, lower_case)) {}
 
 WordPiece::WordPiece(const Vocabulary& vocabulary)
     : name_(vocabulary.name),

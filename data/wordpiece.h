@@ -26,15 +26,12 @@
 
 namespace vcas {
 
-struct WordPieceOptions {
-  bool lower_case = true;  // for a vocab.txt; tokenizer.json says it itself
-};
-
 class WordPiece final : public Tokenizer {
  public:
   // Throws as `read_vocabulary` does.
   // kBadData too if normalizing leaves nothing of an added token, or makes two the same.
-  explicit WordPiece(const std::filesystem::path& vocabulary, const WordPieceOptions& options = {});
+  // `lower_case`: as of `read_vocabulary`.
+  explicit WordPiece(const std::filesystem::path& vocabulary, bool lower_case = true);
   explicit WordPiece(const Vocabulary& vocabulary);
 
   void encode(std::string_view text, std::vector<std::int32_t>& ids) const override;

@@ -84,7 +84,7 @@ TEST_CASE("ids of hard texts are those of the tokenizers library", "[wordpiece]"
 TEST_CASE("vocab.txt and tokenizer.json give the same ids", "[wordpiece]") {
   const json data = golden();
   for (const bool lower_case : {true, false}) {
-    const WordPiece tokenizer(kGolden + "vocab.txt", {.lower_case = lower_case});
+    const WordPiece tokenizer(kGolden + "vocab.txt", lower_case);
     CHECK(tokenizer.lower_case() == lower_case);
     const json& want = data["variants"][lower_case ? 0 : 1]["ids"];
     for (std::size_t i = 0; i < want.size(); ++i)
@@ -97,7 +97,7 @@ TEST_CASE("vocab.txt and tokenizer.json give the same ids", "[wordpiece]") {
 TEST_CASE("every code point cuts a word as in the tokenizers library", "[wordpiece]") {
   const json data = golden();
   for (const bool lower_case : {true, false}) {
-    const WordPiece tokenizer(kGolden + "vocab.txt", {.lower_case = lower_case});
+    const WordPiece tokenizer(kGolden + "vocab.txt", lower_case);
     const std::int32_t a = tokenizer.id("a"), inner = tokenizer.id("##a");
     const json& ranges = data["code_points"][lower_case ? "uncased" : "cased"];
     std::size_t next = 0;
@@ -483,7 +483,7 @@ TEST_CASE("a vocabulary is found in a folder, with its case", "[wordpiece]") {
   folder.write("vocab.txt", bytes("[UNK]\na\n"));
   CHECK_FALSE(lower_case_of(folder.path()).has_value());
   CHECK(lower_case());
-  CHECK_FALSE(WordPiece(folder.path(), {.lower_case = false}).lower_case());
+  CHECK_FALSE(WordPiece(folder.path(), false).lower_case());
   folder.write("tokenizer_config.json", bytes(R"({"do_lower_case": false})"));
   for (const std::filesystem::path& path : {folder.path(), folder.path() / "vocab.txt"}) {
     CHECK(lower_case_of(path) == false);
