@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "core/safetensors.h"
+#include "models/hf_files.h"
 #include "models/weights_io.h"
 
 namespace fs = std::filesystem;
