@@ -124,8 +124,9 @@ double spearman_correlation(std::span<const double> a, std::span<const double> b
 
 std::optional<std::vector<std::int32_t>> mixed_up_classes(Classes predictions, Classes labels,
                                                           std::int32_t classes) {
+  constexpr std::int32_t kMostClasses = 8;  // 40,320 orders
   constexpr std::size_t kLeastOfClass = 8;  // fewer items are right by chance
-  if (classes < 2 || classes > kMostMixedUp || labels.size() < kLeastOfClass * classes ||
+  if (classes < 2 || classes > kMostClasses || labels.size() < kLeastOfClass * classes ||
       accuracy(predictions, labels) * classes >= 1)
     return std::nullopt;
   std::vector<double> counts(classes * classes);  // of label (row) and prediction (column)

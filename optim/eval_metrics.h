@@ -37,12 +37,10 @@ double pearson_correlation(std::span<const double> a, std::span<const double> b)
 // Pearson's correlation of the ranks. Equal values share their mean rank.
 double spearman_correlation(std::span<const double> a, std::span<const double> b);
 
-constexpr std::int32_t kMostMixedUp = 8;  // classes: 40,320 orders
-
 // A sign of mixed-up class names: the renumbering (predicted -> meant) that fits the labels best.
 // Given only if the accuracy is below chance: 1 / classes.
 // The renumbered accuracy must be at least halfway from the share of the commonest label to 1.
-// Nothing for more than kMostMixedUp classes, or for fewer than eight items a class.
+// Nothing for other than 2 to 8 classes, or for fewer than eight items a class.
 std::optional<std::vector<std::int32_t>> mixed_up_classes(std::span<const std::int32_t> predictions,
                                                           std::span<const std::int32_t> labels,
                                                           std::int32_t classes);

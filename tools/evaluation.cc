@@ -104,8 +104,7 @@ class Collected {
   TestResult result(const std::vector<std::string>& class_names) const {
     TestResult result{.items = counts_.items, .loss = sum_of(counts_.loss) / sum_of(counts_.terms)};
     for (const std::string& name : data_.measures) result.measures.push_back({name, measure(name)});
-    if (classes_ > 0 && classes_ <= kMostMixedUp)
-      result.warning = mix_up_warning(counts_.predictions, counts_.labels, class_names);
+    result.warning = mix_up_warning(counts_.predictions, counts_.labels, class_names);
     return result;
   }
 
