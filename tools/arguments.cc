@@ -19,6 +19,7 @@
 #include "tools/config_arguments.h"
 #include "tools/launch.h"
 #include "tools/number_checks.h"
+#include "tools/output.h"
 #include "tools/plan.h"
 #include "tools/pretrained.h"
 #include "tools/replay.h"
@@ -161,7 +162,7 @@ struct TrainArguments final : ConfigArguments {
                            : print_mode == "minimal" ? PrintMode::kMinimal
                                                      : PrintMode::kPlain;
     const auto known = [&](const Setting& setting) { return is_known(loaded, setting.key); };
-    std::fputs(print_config(loaded.config, loaded.origins, mode, known).c_str(), stdout);
+    print_text(print_config(loaded.config, loaded.origins, mode, known));
   }
 
   // Without --resume's own word: that of the configuration, or the newest of its own ones with its
@@ -176,10 +177,10 @@ struct TrainArguments final : ConfigArguments {
 
   void start(const TrainRequest& request) const {
     if (validate) {
-      std::fputs(printable(validate_run(request)).c_str(), stdout);
+      print_text(printable(validate_run(request)));
     } else if (dry_run) {
       vcas::dry_run(request.loaded);
-      std::fputs("ok  trained, evaluated, saved and resumed\n", stdout);
+      print_text("ok  trained, evaluated, saved and resumed\n");
     } else if (compares()) {
       CompareRequest twins = compare_with_exact(request.loaded);
       if (request.resume) resume_comparison(twins, resume);

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "core/error.h"
 #include "core/progress.h"
 #include "optim/gradient_check.h"
 #include "optim/methods/forward_sample.h"
+#include "tools/output.h"
 #include "tools/report_text.h"
 #include "tools/session.h"
 
@@ -171,9 +171,9 @@ void check_gradients(const LoadedConfig& loaded, const CheckRequest& request) {
       request.ratio < kUsualRatio ? ", as at so small a ratio" : "", least_shifts(sampling),
       std::min(kSlopeItems, batch.items), slope_error, kMostSlopeError,
       not_checked(loaded.config, batch));
-  std::fputs(text.c_str(), stdout);
+  print_text(text);
   judge(sampling, slope_error);
-  std::fputs("ok  no sampled gradient is shifted so far\n", stdout);
+  print_text("ok  no sampled gradient is shifted so far\n");
 }
 
 }  // namespace vcas

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <limits>
 #include <span>
@@ -266,7 +265,7 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
       request.json ? values.dump(2) + "\n"
                    : fmt::format("{}  {}  ({} items in {:.1f} s)\n", trained.checkpoint.string(),
                                  result.text(), format_count(result.items), seconds);
-  std::fputs(text.c_str(), stdout);
+  print_text(text);
   if (!result.warning.empty()) log_line(LogLevel::kWarning, "warning: " + result.warning);
 }
 
@@ -289,10 +288,8 @@ void predict(const PredictRequest& request) {
   const OpenedData found =
       config.data.kind->open_unlabelled(data, request.inputs, trained.facts.item_shape);
   const std::vector<float> logits = predict_items(config, *found.items, model.evaluate());
-  std::fputs(prediction_table(config, trained.facts.class_names, found.files, logits,
-                              request.probabilities)
-                 .c_str(),
-             stdout);
+  print_text(prediction_table(config, trained.facts.class_names, found.files, logits,
+                              request.probabilities));
   for (const std::string& fault : found.skipped)
     log_line(LogLevel::kWarning, "warning: left out " + fault);
 }
@@ -368,8 +365,7 @@ void export_checkpoint(const CheckpointRequest& request, const fs::path& target)
                  image_processor_text(*trained.facts.images, trained.facts.item_shape));
   stop_if_asked();
   folder.commit();
-  std::fputs(fmt::format("{} -> {}\n", trained.checkpoint.string(), target.string()).c_str(),
-             stdout);
+  print_text(fmt::format("{} -> {}\n", trained.checkpoint.string(), target.string()));
 }
 
 }  // namespace vcas

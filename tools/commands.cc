@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <sstream>
 #include <string_view>
 
@@ -16,6 +15,7 @@
 #include "core/sizes.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cuda_support.h"
+#include "tools/output.h"
 #include "tools/report_text.h"
 #include "tools/run_config.h"
 #include "tools/run_folder.h"
@@ -26,7 +26,7 @@ namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
-void print(const std::string& text) { std::fputs(printable(text).c_str(), stdout); }
+void print(const std::string& text) { print_text(printable(text)); }
 
 std::vector<std::string> template_names() {
   std::vector<std::string> names;
@@ -100,7 +100,7 @@ void inspect_file(const fs::path& path, bool json) {
   }
   if (json) {
     const nlohmann::ordered_json all = {{"tensors", tensors}, {"metadata", content.metadata()}};
-    std::fputs((all.dump(2) + "\n").c_str(), stdout);
+    print_text(all.dump(2) + "\n");
     return;
   }
   print(format_table(rows));

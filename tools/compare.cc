@@ -17,6 +17,7 @@
 #include "core/signals.h"
 #include "optim/checkpoint.h"
 #include "tools/comparison_report.h"
+#include "tools/output.h"
 #include "tools/report_text.h"
 #include "tools/training_run.h"
 
@@ -375,7 +376,7 @@ class Comparison {
       folder_->write(record_);
       folder_->write_tables(record_);
     }
-    std::fputs((request_.json ? record_.dump(2) + "\n" : comparison_text(record_)).c_str(), stdout);
+    print_text(request_.json ? record_.dump(2) + "\n" : comparison_text(record_));
   }
 
   void fail_if_diverged() const {

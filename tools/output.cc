@@ -8,6 +8,8 @@
 
 namespace vcas {
 
+void print_text(const std::string& text) { std::fputs(text.c_str(), stdout); }
+
 void write_output(std::string_view text) {
   const bool arrived = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
                        std::fflush(stdout) == 0 && std::ferror(stdout) == 0;

@@ -1,9 +1,13 @@
 // Standard output of the commands.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace vcas {
+
+// A text that write_output, which commands end with, lets arrive.
+void print_text(const std::string& text);
 
 // Standard output has the text when this returns, and all that was printed before: it is the
 // result. Throws Error(kIoError). Ends the process with that code where the reader has enough.

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <numeric>
 #include <optional>
 
@@ -13,6 +12,7 @@
 #include "core/progress.h"
 #include "kernels/dry_ops.h"
 #include "optim/methods/sampled_backward.h"
+#include "tools/output.h"
 #include "tools/report_text.h"
 #include "tools/session.h"
 
@@ -371,7 +371,7 @@ void plan_run(const LoadedConfig& loaded, const PlanRequest& request) {
     plan["time"] = time_of(times, run, config);
     add_times(plan, times, run.total_steps);
   }
-  std::fputs((request.json ? plan.dump(2) + "\n" : plan_text(plan)).c_str(), stdout);
+  print_text(request.json ? plan.dump(2) + "\n" : plan_text(plan));
   if (fits) return;
   const Json& fitting = plan["fitting"];
   throw Error(

@@ -4,13 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 
 #include "core/error.h"
 #include "core/metrics.h"
 #include "core/read_json.h"
 #include "optim/checkpoint.h"
+#include "tools/output.h"
 #include "tools/session.h"
 #include "tools/train_request.h"
 
@@ -142,15 +142,13 @@ void replay(const ReplayRequest& asked) {
   if (request.resume) restore(request, data, session);
   const std::string from =
       request.resume ? request.from.checkpoint.string() : std::string("the beginning");
-  std::fputs(fmt::format("replaying step {} from {}\n", step, from).c_str(), stdout);
+  print_text(fmt::format("replaying step {} from {}\n", step, from));
   if (ranks > 1)
-    std::fputs(fmt::format("  {} processes had trained: one may draw and round otherwise\n", ranks)
-                   .c_str(),
-               stdout);
+    print_text(
+        fmt::format("  {} processes had trained: one may draw and round otherwise\n", ranks));
   while (session.trainer().steps() < step - 1) session.step();
   Loader loader(*data.train, session.loader_options(), step - 1);
-  std::fputs(fmt::format("items of step {}: {}\n", step, fmt::join(loader.next().ids, " ")).c_str(),
-             stdout);
+  print_text(fmt::format("items of step {}: {}\n", step, fmt::join(loader.next().ids, " ")));
   session.watch();
   std::string place = fmt::format("step {}", step);
   try {
@@ -161,10 +159,8 @@ void replay(const ReplayRequest& asked) {
     if (error.code() != ExitCode::kDiverged) throw;
     throw Error(error.code(), fmt::format("{}: {}", place, error.what()), error.hint());
   }
-  std::fputs(
-      fmt::format("ok  all numbers of step {} and of an evaluation after it are finite\n", step)
-          .c_str(),
-      stdout);
+  print_text(
+      fmt::format("ok  all numbers of step {} and of an evaluation after it are finite\n", step));
 }
 
 }  // namespace vcas

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <optional>
 #include <set>
@@ -14,6 +13,7 @@
 #include "core/progress.h"
 #include "kernels/buffer.h"
 #include "optim/methods/vcas.h"
+#include "tools/output.h"
 #include "tools/report_text.h"
 #include "tools/session.h"
 
@@ -412,7 +412,7 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   json["device"] = exact.session.ops().name();
   json["precision"] = config.precision;
   json["threads"] = use_threads(config);
-  std::fputs((request.json ? json.dump(2) + "\n" : benchmark_text(json)).c_str(), stdout);
+  print_text(request.json ? json.dump(2) + "\n" : benchmark_text(json));
 }
 
 }  // namespace vcas

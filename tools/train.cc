@@ -9,6 +9,7 @@
 #include "kernels/dry_ops.h"
 #include "optim/checkpoint.h"
 #include "tools/launch.h"
+#include "tools/output.h"
 #include "tools/report_text.h"
 #include "tools/training_run.h"
 
@@ -45,7 +46,7 @@ void train(const TrainRequest& request) {
   run.start(request.folder(), request.use());
   while (!run.done()) run.advance(run.session().total_steps() + 1);
   progress.finish();
-  std::fputs(run.finish().c_str(), stdout);
+  print_text(run.finish());
   if (request.timing && request.ranks->is_first()) run.print_timing();
 }
 

@@ -12,6 +12,7 @@
 #include "core/progress.h"
 #include "core/signals.h"
 #include "optim/checkpoint.h"
+#include "tools/output.h"
 #include "tools/report_text.h"
 
 namespace vcas {
@@ -554,6 +555,6 @@ void TrainingRun::advance(std::int64_t step) try {
   throw;
 }
 
-void TrainingRun::print_timing() { std::fputs(timing_table(session_.ops()).c_str(), stdout); }
+void TrainingRun::print_timing() { print_text(timing_table(session_.ops())); }
 
 }  // namespace vcas
