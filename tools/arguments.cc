@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
-#include <iostream>
 #include <limits>
 
 #include "core/error.h"
@@ -526,7 +525,7 @@ struct TokenizeArguments final : Arguments {
     command.add_flag("--cased", request.cased, "Keep case and accents");
     command.add_flag("--special", request.special, "[CLS] before and [SEP] after each line");
   }
-  void run() override { tokenize_lines(request, stdin); }
+  void run() override { tokenize_lines(request); }
 };
 
 struct VocabArguments final : Arguments {
@@ -547,9 +546,9 @@ struct VocabArguments final : Arguments {
     command.add_flag("--cased", cased, "Keep case and accents, as bpe always does");
   }
   void run() override {
-    if (kind == "bpe") return print_byte_bpe(options.size, stdin, std::cout);
+    if (kind == "bpe") return print_byte_bpe(options.size);
     options.lower_case = !cased;
-    print_vocabulary(options, stdin, std::cout);
+    print_vocabulary(options);
   }
 };
 

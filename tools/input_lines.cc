@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <cstdlib>
 
 #include "core/error.h"
@@ -18,9 +19,9 @@ constexpr const char* kInput = "standard input";
 InputLines::~InputLines() { std::free(buffer_); }
 
 bool InputLines::next(std::string_view& line) {
-  const ssize_t length = ::getline(&buffer_, &capacity_, in_);
+  const ssize_t length = ::getline(&buffer_, &capacity_, stdin);
   if (length < 0) {
-    if (std::ferror(in_)) fail_errno(ExitCode::kIoError, kInput, "cannot read");
+    if (std::ferror(stdin)) fail_errno(ExitCode::kIoError, kInput, "cannot read");
     return false;
   }
   ++number_;

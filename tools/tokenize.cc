@@ -13,7 +13,7 @@
 
 namespace vcas {
 
-void tokenize_lines(const TokenizeRequest& request, std::FILE* in) {
+void tokenize_lines(const TokenizeRequest& request) {
   const auto tokenizer = read_tokenizer(request.vocabulary, !request.cased);
   if (request.cased && tokenizer->lower_case())
     throw Error(ExitCode::kUsage,
@@ -25,10 +25,10 @@ void tokenize_lines(const TokenizeRequest& request, std::FILE* in) {
     sep = tokenizer->sep();
   }
   constexpr std::size_t kWriteBytes = 1 << 16;
-  const bool at_once = ::isatty(::fileno(in)) == 1;
+  const bool at_once = ::isatty(STDIN_FILENO) == 1;
   std::vector<std::int32_t> ids;
   fmt::memory_buffer text;
-  InputLines lines(in);
+  InputLines lines;
   for (std::string_view line; lines.next(line);) {
     if (const auto bad = first_invalid_utf8(line))
       lines.fail_line(fmt::format("byte {} is not valid UTF-8", *bad + 1));

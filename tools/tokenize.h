@@ -1,7 +1,6 @@
 // vcas tokenize: lines of text in, lines of token ids out.
 #pragma once
 
-#include <cstdio>
 #include <filesystem>
 
 namespace vcas {
@@ -12,9 +11,9 @@ struct TokenizeRequest {
   bool special = false;  // [CLS] before and [SEP] after each line
 };
 
-// Each line of `in` becomes a line of standard output: its ids, separated by spaces.
+// Each line of standard input becomes one of standard output: its ids, separated by spaces.
 // A line that is not UTF-8 is kBadData with its number; --cased against the vocabulary's own word
 // is kUsage.
-void tokenize_lines(const TokenizeRequest& request, std::FILE* in);
+void tokenize_lines(const TokenizeRequest& request);
 
 }  // namespace vcas

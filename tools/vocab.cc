@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "core/error.h"
 #include "data/byte_bpe.h"
 #include "data/text_lines.h"
 #include "tools/input_lines.h"
+#include "tools/output.h"
 
 namespace vcas {
 namespace {
@@ -18,29 +18,24 @@ bool next_text(InputLines& lines, std::string& text) {
   return true;
 }
 
-void flush(std::ostream& out) {
-  if (!out.flush()) throw Error(ExitCode::kIoError, "standard output: cannot write");
-}
-
 }  // namespace
 
-void print_vocabulary(const VocabularyOptions& options, std::FILE* in, std::ostream& out) {
-  InputLines lines(in);
+void print_vocabulary(const VocabularyOptions& options) {
+  InputLines lines;
   const auto next_line = [&](std::string& text) { return next_text(lines, text); };
-  for (const std::string& token : train_vocabulary(next_line, options)) out << token << '\n';
-  flush(out);
+  for (const std::string& token : train_vocabulary(next_line, options)) print_text(token + '\n');
+  write_output("");
 }
 
-void print_byte_bpe(std::int64_t size, std::FILE* in, std::ostream& out) {
-  InputLines lines(in);
+void print_byte_bpe(std::int64_t size) {
+  InputLines lines;
   const auto next_line = [&](std::string& text) {
     if (!next_text(lines, text)) return false;
     text += '\n';  // as the files of a corpus have it
     return true;
   };
   const ByteBpe tokenizer(train_byte_bpe(next_line, size));
-  out << tokenizer.files(/*max_length=*/0).at("tokenizer.json");
-  flush(out);
+  write_output(tokenizer.files(/*max_length=*/0).at("tokenizer.json"));
 }
 
 }  // namespace vcas
