@@ -93,3 +93,22 @@ TEST_CASE("outputs replace earlier ones, and empty files") {
     }
   }
 }
+
+TEST_CASE("events of runs with equal names are below the folder asked for") {
+  const TemporaryFolder folder;
+  const std::vector<std::string> runs = {"a/x/run", "b/x/run"};
+  for (const std::string& run : runs) {
+    fs::create_directories(folder.path() / run);
+    write_text(folder.path() / run / "metrics.jsonl",
+               "{\"event\":\"start\",\"step\":0,\"date\":\"2026-11-23T12:00:00Z\"}\n");
+  }
+  const Outcome outcome = run(folder.path(), with({"report", "--tensorboard", "board"}, runs));
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.code == 0);
+  for (const std::string& run : runs) {
+    const fs::path whole = fs::canonical(folder.path() / run);
+    const char* const events = "events.out.tfevents.1795435200.vcas";
+    CHECK(fs::exists(folder.path() / "board" / whole.relative_path() / events));
+    CHECK_FALSE(fs::exists(whole / events));
+  }
+}

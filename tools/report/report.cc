@@ -45,6 +45,11 @@ void write_svgs(const fs::path& folder, const std::vector<PlotSection>& sections
   say(fmt::format("wrote {} plots to {}", count, folder.string()));
 }
 
+// Below the folder asked for, where the name of a run is a whole path too.
+fs::path events_folder(const ReportRequest& request, const RunRecord& run) {
+  return request.tensorboard_folder / fs::path(run.name).relative_path();
+}
+
 // The runs on the page, which has a colour for each. A larger comparison has the first seed of each
 // variant there.
 std::vector<RunRecord> shown_of(const std::vector<RunRecord>& runs,
@@ -83,8 +88,7 @@ void report(const ReportRequest& request) {
   if (!request.csv.empty()) check_output(request.csv, "--csv", kCsvBegin);
   if (!request.svg_folder.empty()) check_output(request.svg_folder, "--svg");
   if (!request.tensorboard_folder.empty())
-    for (const RunRecord& run : runs)
-      check_output(request.tensorboard_folder / run.name, "--tensorboard");
+    for (const RunRecord& run : runs) check_output(events_folder(request, run), "--tensorboard");
   for (const std::string& reason : left_out) say("left out: " + reason);
   for (const RunRecord& run : runs) {
     say(fmt::format("{}: {} train, {} eval, {} variance events of {}", run.name, run.train.size(),
@@ -98,8 +102,8 @@ void report(const ReportRequest& request) {
   if (!request.csv.empty()) write_and_say(request.csv, metrics_csv(runs), "--csv");
   if (!request.tensorboard_folder.empty())
     for (const RunRecord& run : runs)
-      write_and_say(request.tensorboard_folder / run.name / tensorboard_name(run),
-                    tensorboard_events(run), "--tensorboard");
+      write_and_say(events_folder(request, run) / tensorboard_name(run), tensorboard_events(run),
+                    "--tensorboard");
   write_and_say(page, report_page(shown, sections, left_out), "--to");
 }
 
