@@ -84,9 +84,9 @@ void check_host(cudaError_t status, std::size_t bytes) {
               "free memory on this machine, or raise the limit of its control group");
 }
 
-Event make_event() {
+Event make_event(unsigned flags) {
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
+  check(cudaEventCreateWithFlags(&event, flags), "an event");
   return Event(event);
 }
 
@@ -102,10 +102,7 @@ LaunchGraph::~LaunchGraph() {
 }
 
 PinnedMemory::~PinnedMemory() {
-  if (marked_) {
-    cudaEventSynchronize(marked_);
-    cudaEventDestroy(marked_);
-  }
+  if (marked_) cudaEventSynchronize(marked_.get());
   cudaFreeHost(data_);
 }
 
@@ -119,12 +116,12 @@ void PinnedMemory::reserve(std::size_t bytes) {
 }
 
 void PinnedMemory::mark(cudaStream_t stream) {
-  if (!marked_) check(cudaEventCreateWithFlags(&marked_, cudaEventDisableTiming), "an event");
-  check(cudaEventRecord(marked_, stream), "an event behind a copy");
+  if (!marked_) marked_ = make_event();
+  check(cudaEventRecord(marked_.get(), stream), "an event behind a copy");
 }
 
 bool PinnedMemory::done() const {
-  const cudaError_t status = marked_ ? cudaEventQuery(marked_) : cudaSuccess;
+  const cudaError_t status = marked_ ? cudaEventQuery(marked_.get()) : cudaSuccess;
   if (status == cudaSuccess) return true;
   if (status != cudaErrorNotReady) check(status, "kernels before a copy");
   cudaGetLastError();  // or the next launch would report it
@@ -132,7 +129,7 @@ bool PinnedMemory::done() const {
 }
 
 void PinnedMemory::wait() const {
-  if (marked_) check(cudaEventSynchronize(marked_), "kernels before a copy");
+  if (marked_) check(cudaEventSynchronize(marked_.get()), "kernels before a copy");
 }
 
 void check_device() {
@@ -172,8 +169,7 @@ Context::Context(Precision precision) : precision_(precision) {
   make_stream(side_.stream, lowest);
   make_stream(bus_, lowest);
   make_stream(beside_, highest);
-  check(cudaEventCreateWithFlags(&crossed_, cudaEventDisableTiming), "an event");
-  for (Event* event : {&reached_, &ended_, &forked_}) *event = make_event();
+  for (Event* event : {&crossed_, &reached_, &ended_, &forked_}) *event = make_event();
   for (Event& event : side_events_) event = make_event();
   cudaMemPool_t pool = nullptr;
   std::uint64_t keep_all = UINT64_MAX;  // freed memory stays with the process
@@ -209,7 +205,6 @@ Context::~Context() {
       cudaStreamSynchronize(stream);
       cudaStreamDestroy(stream);
     }
-  if (crossed_) cudaEventDestroy(crossed_);
 }
 
 // Nothing that was staged is still on its way then. That holds in a body of run_side too: its
@@ -288,8 +283,8 @@ bool Context::copy_beside(void* device, Staging& staging, std::size_t bytes) {
   const char* const from = staging.host.data() + staged_;
   char* const beside = static_cast<char*>(staging.device) + staged_;
   check(cudaMemcpyAsync(beside, from, bytes, cudaMemcpyHostToDevice, bus_), what);
-  check(cudaEventRecord(crossed_, bus_), what);
-  check(cudaStreamWaitEvent(branch_.stream, crossed_), what);
+  check(cudaEventRecord(crossed_.get(), bus_), what);
+  check(cudaStreamWaitEvent(branch_.stream, crossed_.get()), what);
   check(cudaMemcpyAsync(device, beside, bytes, cudaMemcpyDeviceToDevice, branch_.stream), what);
   return true;
 }
@@ -331,24 +326,18 @@ std::unique_ptr<Timeline> Context::make_timeline() {
   class EventTimeline final : public Timeline {
    public:
     explicit EventTimeline(const Context& context) : context_(context) {}
-    ~EventTimeline() override {
-      for (const cudaEvent_t event : events_) cudaEventDestroy(event);
-    }
     void mark() override {
       context_.check_not_capturing("a mark in time");
-      if (used_ == events_.size()) {
-        cudaEvent_t event = nullptr;
-        check(cudaEventCreate(&event), "an event");
-        events_.push_back(event);
-      }
-      check(cudaEventRecord(events_[used_++], context_.stream()), "a mark in time");
+      if (used_ == events_.size()) events_.push_back(make_event(cudaEventDefault));
+      check(cudaEventRecord(events_[used_++].get(), context_.stream()), "a mark in time");
     }
     std::vector<double> take_seconds() override {
       std::vector<double> seconds;
-      if (used_ > 0) check(cudaEventSynchronize(events_[used_ - 1]), "kernels before a mark");
+      if (used_ > 0) check(cudaEventSynchronize(events_[used_ - 1].get()), "kernels before a mark");
       for (std::size_t i = 1; i < used_; ++i) {
         float milliseconds = 0;
-        check(cudaEventElapsedTime(&milliseconds, events_[i - 1], events_[i]), "two marks");
+        check(cudaEventElapsedTime(&milliseconds, events_[i - 1].get(), events_[i].get()),
+              "two marks");
         seconds.push_back(1e-3 * static_cast<double>(milliseconds));
       }
       used_ = 0;
@@ -357,7 +346,7 @@ std::unique_ptr<Timeline> Context::make_timeline() {
 
    private:
     const Context& context_;
-    std::vector<cudaEvent_t> events_;  // kept for the next marks
+    std::vector<Event> events_;  // kept for the next marks
     std::size_t used_ = 0;
   };
   return std::make_unique<EventTimeline>(*this);

@@ -32,7 +32,7 @@ struct DestroyEvent {
   void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
 };
 using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
-Event make_event();
+Event make_event(unsigned flags = cudaEventDisableTiming);
 
 // What a captured body has begun beside its launches: `body` after `reached`, an event that each
 // launch of the graph records.
@@ -83,7 +83,7 @@ class PinnedMemory {
  private:
   char* data_ = nullptr;
   std::size_t bytes_ = 0;
-  cudaEvent_t marked_ = nullptr;
+  Event marked_;
 };
 
 // How many choices have names that begin with `chooser`. A run resumed on another device or library
@@ -222,7 +222,7 @@ class Context {
   std::array<Event, 16> side_events_;
   std::int64_t last_ticket_ = 0, joined_ticket_ = 0;
   cudaStream_t bus_ = nullptr;     // of large copies to the device
-  cudaEvent_t crossed_ = nullptr;  // behind the last of them
+  Event crossed_;                  // behind the last of them
   cudaStream_t beside_ = nullptr;  // changes places with branch_.stream while a body runs beside
   Event reached_, ended_;          // where `beside` begins and `join` waits
   std::vector<Note> notes_;        // of the graph that is being captured
