@@ -123,6 +123,14 @@ class Ops {
 #undef VCAS_OP
 };
 
+// What a tensor holds: numbers of its type, or bytes.
+template <class T>
+std::vector<T> to_host(Ops& ops, const Tensor& tensor) {
+  std::vector<T> host(tensor.bytes() / sizeof(T));
+  ops.copy_to_host(host.data(), tensor.data, tensor.bytes());
+  return host;
+}
+
 // kF32: everything in f32. kTf32: f32, but products round their factors to 10 bits of mantissa.
 // kBf16: tensors of bf16 (kernels/ops/op.h). Sums are f32.
 enum class Precision { kF32, kTf32, kBf16 };

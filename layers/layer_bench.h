@@ -76,9 +76,7 @@ class Memory {
     }
   }
   std::vector<std::uint8_t> bytes(const Tensor& tensor) const {
-    std::vector<std::uint8_t> out(tensor.bytes());
-    ops_.copy_to_host(out.data(), tensor.data, out.size());
-    return out;
+    return to_host<std::uint8_t>(ops_, tensor);
   }
   Numbers read(const Tensor& tensor) const {
     if (tensor.dtype == DType::kF64) return read_as<double>(tensor);
@@ -111,8 +109,7 @@ class Memory {
   }
   template <class T>
   Numbers read_as(const Tensor& tensor) const {
-    std::vector<T> host(static_cast<std::size_t>(tensor.elements()));
-    ops_.copy_to_host(host.data(), tensor.ptr<T>(), tensor.bytes());
+    const auto host = to_host<T>(ops_, tensor);
     return {host.begin(), host.end()};
   }
 

@@ -68,8 +68,7 @@ std::vector<Parameter> Parameters::stored() const {
 void Parameters::round_values(Ops& ops) {
   are_set_ = true;
   if (values_.dtype != DType::kBF16) return;
-  std::vector<float> host(static_cast<std::size_t>(masters_.elements()));
-  ops.copy_to_host(host.data(), masters_.data, masters_.bytes());
+  const auto host = to_host<float>(ops, masters_);
   const std::vector<bfloat16> rounded(host.begin(), host.end());
   ops.copy_to_device(values_.data, rounded.data(), values_.bytes());
 }

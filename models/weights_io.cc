@@ -285,8 +285,7 @@ void save_hf_model(const fs::path& folder, const HfModel& description, const Mod
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const Parameter& parameter = parameters[p];
     VCAS_CHECK(parameter.master.dtype == DType::kF32, "an export holds f32");
-    std::vector<float>& values = host.emplace_back(parameter.master.elements());
-    ops.copy_to_host(values.data(), parameter.master.data, parameter.master.bytes());
+    std::vector<float>& values = host.emplace_back(to_host<float>(ops, parameter.master));
     const std::vector<HfTensorShape>& parts = all_parts[p];
     if (parts[0].transposed) values = transposed(values, parts[0].shape, true);
     const std::span<const std::byte> bytes = std::as_bytes(std::span<const float>(values));

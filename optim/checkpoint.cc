@@ -39,8 +39,7 @@ void write_tensors(const fs::path& file, Ops& ops, const std::vector<NamedTensor
   std::vector<StoredTensor> stored;
   for (const auto& [name, tensor] : tensors) {
     VCAS_CHECK(tensor.dtype == DType::kF32, "a checkpoint holds numbers in f32");
-    std::vector<float>& values = host.emplace_back(tensor.elements());
-    ops.copy_to_host(values.data(), tensor.data, tensor.bytes());
+    const std::vector<float>& values = host.emplace_back(to_host<float>(ops, tensor));
     check_finite(name, values);
     stored.push_back(
         {name, StoredType::kF32, tensor.shape.extents(), std::as_bytes(std::span(values))});

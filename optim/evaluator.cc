@@ -34,8 +34,7 @@ Evaluation Evaluator::evaluate(const Batch& batch, const std::string& what,
       ops_.copy_to_host(logits->data() + before, rows.data, rows.bytes());
       continue;
     }
-    std::vector<bfloat16> rounded(count);
-    ops_.copy_to_host(rounded.data(), rows.data, rows.bytes());
+    const auto rounded = to_host<bfloat16>(ops_, rows);
     std::copy(rounded.begin(), rounded.end(), logits->begin() + before);
   }
   const double scale = per_term(static_cast<double>(out.terms));

@@ -32,8 +32,7 @@ PhiloxAddress address_of(std::uint64_t seed, std::uint32_t site) {
 
 // The numbers of a tensor of floating point, in double.
 std::vector<double> read(Ops& ops, const Tensor& tensor) {
-  std::vector<std::byte> host(tensor.bytes());
-  ops.copy_to_host(host.data(), tensor.data, tensor.bytes());
+  const auto host = to_host<std::byte>(ops, tensor);
   std::vector<double> out(static_cast<std::size_t>(tensor.elements()));
   read_numbers(host.data(), tensor.dtype, std::span(out));
   return out;

@@ -219,10 +219,8 @@ void Trainer::repeat_pass(PassKind kind, const Body& body, StepSeconds& seconds,
 // Which tensor's gradient is not finite, and where. Empty: all are finite.
 std::string Trainer::bad_gradient() {
   gather(model_.graph.parameters().gradients());
-  std::vector<float> host;
   for (const Parameter& parameter : model_.graph.parameters().list()) {
-    host.resize(parameter.gradient.elements());
-    ops_.copy_to_host(host.data(), parameter.gradient.data, parameter.gradient.bytes());
+    const auto host = to_host<float>(ops_, parameter.gradient);
     const auto bad = std::ranges::find_if(host, [](float g) { return !std::isfinite(g); });
     if (bad != host.end())
       return "gradient of " + parameter.name + " is " +
@@ -441,9 +439,7 @@ Evaluation Trainer::evaluate(const Batch& batch, std::vector<float>* logits) {
 
 void Trainer::check_ranks() {
   if (place_.size == 1) return;
-  const Tensor& values = model_.graph.parameters().values();
-  std::vector<std::byte> bytes(values.bytes());
-  ops_.copy_to_host(bytes.data(), values.data, bytes.size());
+  const auto bytes = to_host<std::byte>(ops_, model_.graph.parameters().values());
   const auto own = static_cast<double>(xxh3(bytes) >> 11);  // a double holds 53 bits
   const std::vector<double> all = options_.ranks->gather_all({&own, 1});
   std::string others;

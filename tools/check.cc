@@ -34,8 +34,7 @@ std::vector<Slope> slopes_of(const RunConfig& config, const RunData& data, Sessi
   const std::vector<Parameter> from = session.model().graph.parameters().stored();
   const std::vector<Parameter> to = model->graph.parameters().stored();
   for (std::size_t p = 0; p < from.size(); ++p) {
-    std::vector<float> host(static_cast<std::size_t>(from[p].master.elements()));
-    session.ops().copy_to_host(host.data(), from[p].master.data, from[p].master.bytes());
+    const auto host = to_host<float>(session.ops(), from[p].master);
     const std::vector<double> wide(host.begin(), host.end());
     ops->copy_to_device(to[p].master.data, wide.data(), to[p].master.bytes());
   }

@@ -17,11 +17,8 @@ struct SetElements {
   double top(const Tensor&) const { return 0; }
   std::int64_t longest_item(const Tensor&) const { return 1; }
   std::int64_t last(const Tensor& integers) const {
-    std::vector<std::byte> bytes(integers.bytes());
-    ops.copy_to_host(bytes.data(), integers.data, bytes.size());
-    const std::int64_t at = integers.elements() - 1;
-    return integers.dtype == DType::kI32 ? reinterpret_cast<const std::int32_t*>(bytes.data())[at]
-                                         : reinterpret_cast<const std::int64_t*>(bytes.data())[at];
+    return integers.dtype == DType::kI32 ? to_host<std::int32_t>(ops, integers).back()
+                                         : to_host<std::int64_t>(ops, integers).back();
   }
 };
 

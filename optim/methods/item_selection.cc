@@ -63,10 +63,7 @@ std::span<const RowSets> BackwardSelection::at_gate(Exec& exec, const GateSite& 
 }
 
 std::vector<float> BackwardSelection::losses(Exec& exec) const {
-  const Tensor loss = model_.graph.tensor(model_.loss);
-  std::vector<float> host(static_cast<std::size_t>(loss.elements()));
-  exec.ops.copy_to_host(host.data(), loss.data, loss.bytes());
-  return host;
+  return to_host<float>(exec.ops, model_.graph.tensor(model_.loss));
 }
 
 std::vector<float> BackwardSelection::gradient_norms(Exec& exec, const GateSite& site,
@@ -74,9 +71,7 @@ std::vector<float> BackwardSelection::gradient_norms(Exec& exec, const GateSite&
                                                      const RowSets& rows) const {
   const ItemNorm norm = item_scores(norm_, gradient.dy, rows, site.layout, false);
   exec.ops.run(norm);
-  std::vector<float> host(static_cast<std::size_t>(norm.norm.elements()));
-  exec.ops.copy_to_host(host.data(), norm.norm.data, norm.norm.bytes());
-  return host;
+  return to_host<float>(exec.ops, norm.norm);
 }
 
 RandomKey BackwardSelection::key(Exec& exec, const GateSite& site) {

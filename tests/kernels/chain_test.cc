@@ -1,34 +1,21 @@
 // Chains of operations (kernels/ops/op.h) give the bits of their parts, called one by one.
 #include "kernels/op_cost.h"
+#include "tests/kernels/outputs.h"
 #include "tests/support/check_op.h"
 
 using namespace vcas;
 
 namespace {
 
-// The bytes of every output.
-template <class Args>
-std::vector<std::vector<std::byte>> outputs(Ops& ops, const Args& args) {
-  struct Read {
-    Ops& ops;
-    std::vector<std::vector<std::byte>> bytes;
-    void out(const char*, const Tensor& tensor, bool = false) {
-      bytes.emplace_back(tensor.bytes());
-      ops.copy_to_host(bytes.back().data(), tensor.data, tensor.bytes());
-    }
-    void in(const char*, const Tensor&) {}
-  } read{ops, {}};
-  args.visit(read);
-  return read.bytes;
-}
-
 // What only the parts write shows as well: the chain has left it unset.
 template <Chain Args>
 void check_chain(TestTensors& t, const Args& args) {
+  std::vector<std::vector<std::byte>> of_chain, of_parts;
   t.ops().run(args);
-  const auto of_chain = outputs(t.ops(), args);
+  add_outputs(t.ops(), args, of_chain);
   for_each_part(args, [&](const auto& part) { t.ops().run(part); });
-  CHECK(outputs(t.ops(), args) == of_chain);
+  add_outputs(t.ops(), args, of_parts);
+  CHECK(of_parts == of_chain);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "kernels/emu/emu_ops.h"
 #include "kernels/op_cost.h"
 #include "kernels/ops/samples.h"
+#include "tests/kernels/outputs.h"
 #include "tests/support/catch.h"
 
 using namespace vcas;
@@ -28,19 +29,9 @@ std::vector<std::vector<std::byte>> outputs(emu::ThreadOrder order, std::int64_t
   const Selection selection = keep == 1 ? Selection::kBernoulli : Selection::kSystematic;
   Samples calls(*ops, small_size(keep, convolution, selection), dtype);
   std::vector<std::vector<std::byte>> out;
-  struct Read {
-    Ops& ops;
-    std::vector<std::vector<std::byte>>& to;
-    void out(const char*, const Tensor& tensor, bool = false) {
-      if (!tensor) return;
-      to.emplace_back(tensor.bytes());
-      ops.copy_to_host(to.back().data(), tensor.data, tensor.bytes());
-    }
-    void in(const char*, const Tensor&) {}
-  };
   const auto collect = [&](const auto& args) {
     ops->run(args);
-    args.visit(Read{*ops, out});
+    add_outputs(*ops, args, out);
   };
 #define VCAS_OP(Args) collect(calls.make<Args>());
   VCAS_FOR_EACH_OP(VCAS_OP)

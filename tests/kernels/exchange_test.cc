@@ -42,11 +42,7 @@ struct Slab {
     put(host);
   }
   void put(const std::vector<T>& host) { ops->copy_to_device(x.data, host.data(), x.bytes()); }
-  std::vector<T> read() const {
-    std::vector<T> host(static_cast<std::size_t>(x.elements()));
-    ops->copy_to_host(host.data(), x.data, x.bytes());
-    return host;
-  }
+  std::vector<T> read() const { return to_host<T>(*ops, x); }
 
   std::unique_ptr<Ops> ops;
   Buffer buffer;

@@ -15,6 +15,7 @@
 #include "kernels/emu/emu_ops.h"
 #include "kernels/emu/leave_out.h"
 #include "kernels/ops/samples.h"
+#include "tests/kernels/outputs.h"
 
 namespace vcas {
 namespace {
@@ -43,19 +44,9 @@ using Outputs = std::vector<std::vector<std::byte>>;
 
 Outputs outputs(emu::ThreadOrder order) {
   Outputs out;
-  struct Read {
-    Ops& ops;
-    Outputs& to;
-    void out(const char*, const Tensor& tensor, bool = false) {
-      if (!tensor) return;
-      to.emplace_back(tensor.bytes());
-      ops.copy_to_host(to.back().data(), tensor.data, tensor.bytes());
-    }
-    void in(const char*, const Tensor&) {}
-  };
   const auto collect = [&](Ops& ops, const auto& args) {
     ops.run(args);
-    args.visit(Read{ops, out});
+    add_outputs(ops, args, out);
   };
   for (const SampleSize& size : kSizes) {
     const std::unique_ptr<Ops> ops = make_emu_ops(order);

@@ -188,11 +188,7 @@ struct ForwardFixture {
       std::ranges::copy(host(one), std::back_inserter(all));
     return all;
   }
-  std::vector<float> host(const Tensor& tensor) {
-    std::vector<float> out(static_cast<std::size_t>(tensor.elements()));
-    ops.copy_to_host(out.data(), tensor.data, tensor.bytes());
-    return out;
-  }
+  std::vector<float> host(const Tensor& tensor) { return to_host<float>(ops, tensor); }
   ForwardSample& forward() const { return dynamic_cast<ForwardSample&>(*trainer->chooser()); }
 };
 

@@ -38,10 +38,8 @@ class Spy final : public BackwardHooks {
                                    const RowSets& rows) override {
     const std::span<const RowSets> left = inner_->at_gate(exec, site, gradient, rows);
     const RowSet& own = left.front().of(site.layout);
-    std::vector<std::int32_t> item(static_cast<std::size_t>(own.item.elements()));
-    std::vector<float> scale(item.size());
-    exec.ops.copy_to_host(item.data(), own.item.data, own.item.bytes());
-    exec.ops.copy_to_host(scale.data(), own.scale.data, own.scale.bytes());
+    const auto item = to_host<std::int32_t>(exec.ops, own.item);
+    const auto scale = to_host<float>(exec.ops, own.scale);
     kept.clear();
     for (std::size_t i = 0; i < item.size(); ++i) kept[item[i]] = static_cast<double>(scale[i]);
     return left;

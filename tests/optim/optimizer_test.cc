@@ -23,13 +23,6 @@ Parameters make_parameters(Ops& ops) {
                      {.name = "b.gain", .shape = {1}, .decay = false}});
 }
 
-template <class T>
-std::vector<T> read(Ops& ops, const Tensor& tensor) {
-  std::vector<T> host(static_cast<std::size_t>(tensor.elements()));
-  ops.copy_to_host(host.data(), tensor.data, tensor.bytes());
-  return host;
-}
-
 // Fills one tensor of every parameter with nonzero random numbers.
 template <class T>
 void randomize(Ops& ops, const Parameters& parameters, Tensor Parameter::*which,
@@ -152,7 +145,7 @@ TEMPLATE_TEST_CASE("optimizers follow their published rules", "[optimizer]", flo
   std::vector<std::vector<NaiveState>> want;
   for (const Parameter& parameter : parameters.list()) {
     want.emplace_back();
-    for (const T x : read<T>(*ops, parameter.value)) want.back().push_back({.value = x});
+    for (const T x : to_host<T>(*ops, parameter.value)) want.back().push_back({.value = x});
   }
 
   constexpr int kSteps = 6;
@@ -163,8 +156,8 @@ TEMPLATE_TEST_CASE("optimizers follow their published rules", "[optimizer]", flo
     optimizer.step(*ops, lr, {&clip_factor, DType::kF64, {1}});
     CHECK(optimizer.steps() == t);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const std::vector<T> gradient = read<T>(*ops, parameters[i].gradient);
-      const std::vector<T> got = read<T>(*ops, parameters[i].value);
+      const std::vector<T> gradient = to_host<T>(*ops, parameters[i].gradient);
+      const std::vector<T> got = to_host<T>(*ops, parameters[i].value);
       for (std::size_t j = 0; j < got.size(); ++j) {
         rule.step(want[i][j], clip_factor * gradient[j], parameters[i].decay, lr, t);
         const double tolerance = 16.0 * t * std::numeric_limits<T>::epsilon() *
@@ -176,7 +169,7 @@ TEMPLATE_TEST_CASE("optimizers follow their published rules", "[optimizer]", flo
   }
   // Nothing was written between the parameters.
   std::int64_t nonzero = 0;
-  for (const T x : read<T>(*ops, parameters.values())) nonzero += x != 0;
+  for (const T x : to_host<T>(*ops, parameters.values())) nonzero += x != 0;
   CHECK(nonzero == parameters.count());
 }
 
@@ -198,7 +191,7 @@ TEMPLATE_TEST_CASE("gradients are clipped by their common norm", "[optimizer]", 
   randomize<T>(*ops, parameters, &Parameter::gradient, random);
   double sum = 0;
   for (const Parameter& parameter : parameters.list())
-    for (const double g : read<T>(*ops, parameter.gradient)) sum += g * g;
+    for (const double g : to_host<T>(*ops, parameter.gradient)) sum += g * g;
   const double norm = gradient_norm();
   CHECK_THAT(norm, WithinRel(std::sqrt(sum), 1e-12));
   REQUIRE(norm > 2);
@@ -224,11 +217,11 @@ TEST_CASE("an optimizer goes on from its saved state, bit by bit", "[optimizer]"
 
   std::vector<std::vector<float>> state;
   for (const NamedTensor& tensor : optimizer.state())
-    state.push_back(read<float>(*ops, tensor.tensor));
-  const std::vector<float> values = read<float>(*ops, parameters.values());
+    state.push_back(to_host<float>(*ops, tensor.tensor));
+  const std::vector<float> values = to_host<float>(*ops, parameters.values());
   const std::int64_t steps = optimizer.steps();
   for (int t = 0; t < 2; ++t) optimizer.step(*ops, 0.1, clip_factor);
-  const std::vector<float> want = read<float>(*ops, parameters.values());
+  const std::vector<float> want = to_host<float>(*ops, parameters.values());
 
   Optimizer resumed(*ops, parameters, options);
   REQUIRE(resumed.state().size() == state.size());
@@ -240,7 +233,7 @@ TEST_CASE("an optimizer goes on from its saved state, bit by bit", "[optimizer]"
   resumed.set_steps(steps);
   ops->copy_to_device(parameters.values().data, values.data(), parameters.values().bytes());
   for (int t = 0; t < 2; ++t) resumed.step(*ops, 0.1, clip_factor);
-  CHECK(read<float>(*ops, parameters.values()) == want);
+  CHECK(to_host<float>(*ops, parameters.values()) == want);
 }
 
 TEST_CASE("a configuration names its optimizer, and has its settings alone", "[optimizer]") {

@@ -19,12 +19,6 @@ struct Trained {
   std::vector<StepReport> reports;
 };
 
-std::vector<float> numbers(Ops& ops, const Tensor& tensor) {
-  std::vector<float> host(static_cast<std::size_t>(tensor.elements()));
-  ops.copy_to_host(host.data(), tensor.data, tensor.bytes());
-  return host;
-}
-
 void on_ranks(int size, const std::function<void(std::shared_ptr<Ranks>)>& body) {
   size == 1 ? body(one_rank()) : on_thread_ranks(size, body);
 }
@@ -50,9 +44,9 @@ std::vector<Trained> train(int size, TrainerOptions options, std::int64_t until,
     result.reports = f.run(until);
     f.trainer->gather_state();
     const Parameters& parameters = f.model->graph.parameters();
-    result.weights = numbers(*f.ops, parameters.masters().range(0, parameters.elements()));
+    result.weights = to_host<float>(*f.ops, parameters.masters().range(0, parameters.elements()));
     for (const NamedTensor& state : moments)
-      result.moments.push_back(numbers(*f.ops, state.tensor));
+      result.moments.push_back(to_host<float>(*f.ops, state.tensor));
     result.state = f.trainer->state();
   });
   return all;
@@ -136,7 +130,7 @@ TEST_CASE("in bf16 all ranks have all weights that layers read", "[ranks][bf16]"
     f.trainer->check_ranks();
     f.trainer->gather_state();
     const Parameters& parameters = f.model->graph.parameters();
-    const std::vector<float> masters = numbers(*f.ops, parameters.masters());
+    const std::vector<float> masters = to_host<float>(*f.ops, parameters.masters());
     for (std::size_t i = 0; i < masters.size(); ++i)
       if (static_cast<float>(parameters.values().ptr<bfloat16>()[i]) !=
           static_cast<float>(bfloat16(masters[i])))
@@ -157,7 +151,8 @@ TEST_CASE("gradients that travel in bf16 are off by their rounding", "[ranks][bf
       f.run(1);
       const Tensor& slab = f.model->graph.parameters().gradients();
       f.trainer->gather(slab);
-      gradients[narrow][static_cast<std::size_t>(ranks->place().rank)] = numbers(*f.ops, slab);
+      gradients[narrow][static_cast<std::size_t>(ranks->place().rank)] =
+          to_host<float>(*f.ops, slab);
     });
     CHECK(gradients[narrow][1] == gradients[narrow][0]);
   }

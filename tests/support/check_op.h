@@ -88,9 +88,7 @@ class TestTensors {
   std::vector<double> read(const Tensor& tensor) const {
     std::vector<double> out;
     const auto copy = [&]<class T>(T) {
-      std::vector<T> values(static_cast<std::size_t>(tensor.elements()));
-      ops_.copy_to_host(values.data(), tensor.data, tensor.bytes());
-      for (const T value : values) out.push_back(static_cast<double>(value));
+      for (const T value : to_host<T>(ops_, tensor)) out.push_back(static_cast<double>(value));
     };
     if (tensor.dtype == DType::kF64) copy(double{});
     if (tensor.dtype == DType::kF32) copy(float{});
@@ -100,9 +98,7 @@ class TestTensors {
     return out;
   }
   std::vector<std::byte> read_bytes(const Tensor& tensor) const {
-    std::vector<std::byte> bytes(tensor.bytes());
-    ops_.copy_to_host(bytes.data(), tensor.data, tensor.bytes());
-    return bytes;
+    return to_host<std::byte>(ops_, tensor);
   }
   void write_bytes(const Tensor& tensor, const std::vector<std::byte>& bytes) {
     ops_.copy_to_device(tensor.data, bytes.data(), bytes.size());
