@@ -5,6 +5,16 @@
 #include <utility>
 
 namespace vcas::emu {
+namespace {
+
+// What was set stays so until its end.
+template <class T>
+struct SetUntilEnd {
+  T& value;
+  ~SetUntilEnd() { value = {}; }
+};
+
+}  // namespace
 
 void* Context::allocate(std::size_t bytes) {
   check_not_capturing("memory asked for");
@@ -62,11 +72,7 @@ void Context::sort(const Pairs& to, const Pairs& from, std::int64_t count, std::
 
 std::int64_t Context::run_side(const std::function<void()>& body) {
   VCAS_CHECK(!in_side_, "a body beside others begins a further one");
-  struct InSide {
-    bool& in_side;
-    ~InSide() { in_side = false; }
-  };
-  const InSide until_the_end{in_side_ = true};
+  const SetUntilEnd in_side{in_side_ = true};
   body();
   return ++last_ticket_;
 }
@@ -96,24 +102,15 @@ void Context::beside(const std::function<void()>& body) {
 
 void Context::join() {
   check_not_capturing("waiting for what runs beside");
-  struct Beside {
-    bool& is_beside;
-    ~Beside() { is_beside = false; }
-  };
-  const Beside until_the_end{is_beside_ = true};
+  const SetUntilEnd is_beside{is_beside_ = true};
   for (const auto& body : std::exchange(begun_, {})) body();
 }
 
 Context::LaunchGraph Context::capture(const std::function<void()>& body) {
   check_not_capturing("a capture");
-  struct Capturing {
-    LaunchGraph*& captured;
-    ~Capturing() { captured = nullptr; }
-  };
   LaunchGraph graph;
   join_side(last_ticket_);
-  captured_ = &graph;
-  const Capturing until_the_end{captured_};
+  const SetUntilEnd captured{captured_ = &graph};
   body();
   VCAS_CHECK(joined_ticket_ == last_ticket_, "a graph ends before what runs beside it");
   return graph;
