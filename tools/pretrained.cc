@@ -9,7 +9,6 @@
 #include "data/text_kind.h"
 #include "data/tokenizer.h"
 #include "data/vocabulary.h"
-#include "models/hf_files.h"
 #include "models/hf_format.h"
 #include "models/weights_io.h"
 #include "optim/checkpoint.h"
@@ -64,12 +63,8 @@ Pretrained find_pretrained(const fs::path& path) {
   if (const std::vector<std::int64_t> steps = checkpoint_steps(folder); !steps.empty())
     folder = checkpoint_folder(folder, steps.back());
   if (fs::exists(folder / "model.json"))  // trainer_state.json may be that of transformers
-    return {.folder = folder,
-            .config = folder / "config.json",
-            .weights = folder / "model.safetensors",
-            .is_checkpoint = true};
-  const HfFiles files = find_hf_files(path);
-  return {.folder = files.folder, .config = files.config, .weights = files.weights};
+    return {{folder, folder / "config.json", folder / "model.safetensors"}, true};
+  return {find_hf_files(path)};
 }
 
 ModelFacts pretrained_facts(const Pretrained& from) {

@@ -3,15 +3,15 @@
 
 #include <filesystem>
 
+#include "models/hf_files.h"
 #include "models/weights_io.h"
 #include "tools/model_setup.h"
 #include "tools/run_config.h"
 
 namespace vcas {
 
-struct Pretrained {
-  // With files of the tokenizer or of images; config says the sizes.
-  std::filesystem::path folder, config, weights;
+// The folder also has files of the tokenizer or of images.
+struct Pretrained : HfFiles {
   bool is_checkpoint = false;  // else in Hugging Face's form
 };
 
