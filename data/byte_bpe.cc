@@ -43,10 +43,9 @@ Kind kind_of(std::int32_t point) {
 }
 
 CodePoint code_point(std::string_view text, std::size_t at) {
-  std::int32_t point = 0;
-  const auto bytes = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
-                                      std::ssize(text) - static_cast<std::ptrdiff_t>(at), &point);
-  return {kind_of(point), static_cast<std::size_t>(bytes)};
+  std::size_t end = at;
+  const Kind kind = kind_of(next_code_point(text, end));
+  return {kind, end - at};
 }
 
 bool stands_for_itself(int byte) {

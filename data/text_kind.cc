@@ -4,11 +4,11 @@
 #include <fmt/ranges.h>
 #include <utf8proc.h>
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "core/error.h"
+#include "data/vocabulary.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
@@ -48,10 +48,7 @@ struct TableHints {
 
 bool has_capitals(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
-    utf8proc_int32_t point = 0;
-    at += std::max<utf8proc_ssize_t>(
-        1, utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
-                            text.size() - at, &point));
+    const std::int32_t point = next_code_point(text, at);
     if (utf8proc_tolower(point) != point) return true;
   }
   return false;

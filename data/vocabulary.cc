@@ -188,19 +188,24 @@ std::optional<bool> lower_case_of(const fs::path& path) {
   return config ? config->boolean(config->root(), "do_lower_case") : std::nullopt;
 }
 
-std::optional<std::size_t> first_invalid_utf8(std::string_view text) {
+std::int32_t next_code_point(std::string_view text, std::size_t& at) {
   const auto* const bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  std::int32_t point = -1;
+  const auto length = utf8proc_iterate(bytes + at, std::ssize(text) - std::ptrdiff_t(at), &point);
+  at += static_cast<std::size_t>(std::max<utf8proc_ssize_t>(length, 1));
+  return point;
+}
+
+std::optional<std::size_t> first_invalid_utf8(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     std::uint64_t eight = 0;
-    if (text.size() - at >= sizeof eight) std::memcpy(&eight, bytes + at, sizeof eight);
+    if (text.size() - at >= sizeof eight) std::memcpy(&eight, text.data() + at, sizeof eight);
     if (text.size() - at >= sizeof eight && (eight & 0x8080808080808080) == 0) {
       at += sizeof eight;
       continue;
     }
-    utf8proc_int32_t point = 0;
-    const auto length = utf8proc_iterate(bytes + at, std::ssize(text) - std::ptrdiff_t(at), &point);
-    if (length <= 0) return at;
-    at += static_cast<std::size_t>(length);
+    const std::size_t begin = at;
+    if (next_code_point(text, at) < 0) return begin;
   }
   return std::nullopt;
 }

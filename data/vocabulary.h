@@ -62,6 +62,9 @@ Vocabulary read_vocabulary(const std::filesystem::path& path, bool lower_case);
 // kBadData if their normalizers differ.
 std::optional<bool> lower_case_of(const std::filesystem::path& path);
 
+// The code point at `at`, which moves behind it; -1 and a byte further where there is none.
+std::int32_t next_code_point(std::string_view text, std::size_t& at);
+
 // The offset of the first byte that no UTF-8 sequence holds.
 // Surrogates and overlong forms are not UTF-8.
 std::optional<std::size_t> first_invalid_utf8(std::string_view text);

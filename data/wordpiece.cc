@@ -169,9 +169,7 @@ void WordPiece::encode_plain(std::string_view text, std::string& word,
         break;
       }
       case Kind::kNotAscii: {
-        std::int32_t point = 0;
-        at += utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
-                               text.size() - at, &point);
+        const std::int32_t point = next_code_point(text, at);
         if (separate_cjk_ && is_cjk(point)) {
           add_word(word, ids);
           add_code_point(point, word, ids);
@@ -260,9 +258,7 @@ void WordPiece::add_code_point(std::int32_t code_point, std::string& word,
 std::string WordPiece::normalized(std::string_view text) const {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
-    std::int32_t point = 0;
-    at += utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
-                           text.size() - at, &point);
+    const std::int32_t point = next_code_point(text, at);
     const char* around = separate_cjk_ && is_cjk(point) ? " " : "";
     out += around;
     for_each_normalized(point, [&](Kind kind, const std::string& normal) {
