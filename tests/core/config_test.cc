@@ -1,6 +1,4 @@
-
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -8,27 +6,9 @@
 #include <fstream>
 
 #include "tests/core/config_fixture.h"
+#include "tests/core/temporary_folder.h"
 
 using namespace vcas;
-
-namespace {
-
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::string& text)
-      : path_(std::filesystem::temp_directory_path() /
-              ("vcas_config_test_" + std::to_string(getpid()) + ".json")) {
-    std::ofstream(path_, std::ios::binary) << text;
-  }
-  ~TemporaryFile() { std::filesystem::remove(path_); }
-
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
-
-}  // namespace
 
 TEST_CASE("a config sets every type of value and keeps the other defaults", "[config]") {
   RunConfig config;
@@ -385,12 +365,13 @@ TEST_CASE("environment stands between the file and the overrides", "[config]") {
 
 TEST_CASE("files", "[config]") {
   SECTION("a byte order mark is skipped") {
-    const TemporaryFile file("\xEF\xBB\xBF{\"device\": \"cpu\"}");
+    const TemporaryFolder folder;
+    const std::string file = (folder.path() / "config.json").string();
+    std::ofstream(file, std::ios::binary) << "\xEF\xBB\xBF{\"device\": \"cpu\"}";
     RunConfig config;
-    const ConfigOrigins origins =
-        read_config(config, {.documents = {load_config_text(file.path())}});
+    const ConfigOrigins origins = read_config(config, {.documents = {load_config_text(file)}});
     CHECK(config.device == "cpu");
-    CHECK(origins.where("device") == file.path() + ":1:12");
+    CHECK(origins.where("device") == file + ":1:12");
   }
   SECTION("a missing file or a directory is a missing input") {
     for (const auto& [path, why] :

@@ -79,7 +79,7 @@ BpeVocabulary learn(std::vector<std::string> lines, std::int64_t size) {
       size);
 }
 
-void write_files(const TemporaryFolder& folder, const Tokenizer& tokenizer,
+void write_files(const DataFolder& folder, const Tokenizer& tokenizer,
                  const std::vector<std::string>& without = {}) {
   for (const auto& [name, text] : tokenizer.files(64))
     if (std::ranges::find(without, name) == without.end()) folder.write_text(name, text);
@@ -345,7 +345,7 @@ TEST_CASE("a byte-level BPE's files say all that decides about ids", "[bpe]") {
   strange.add_prefix_space = true;
   const auto written_and_read = [](const ByteBpe& tokenizer,
                                    const std::vector<std::string>& without) {
-    const TemporaryFolder folder;
+    const DataFolder folder;
     write_files(folder, tokenizer, without);
     return read_tokenizer(folder.path())->fingerprint();
   };
@@ -402,7 +402,7 @@ TEST_CASE("the files decide which tokenizer a folder has", "[bpe]") {
   const auto is_byte_bpe = [](const fs::path& path) {
     return dynamic_cast<const ByteBpe*>(read_tokenizer(path).get()) != nullptr;
   };
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const ByteBpe tokenizer(three_merges());
   write_files(folder, tokenizer);
   CHECK(is_byte_bpe(folder.path()));
@@ -417,7 +417,7 @@ TEST_CASE("the files decide which tokenizer a folder has", "[bpe]") {
   CHECK(read_tokenizer(folder.path() / "vocab.json")->id("model") == 260);
   folder.write_text("vocab.json", text);  // a tokenizer.json of that name
   CHECK(is_byte_bpe(folder.path() / "vocab.json"));
-  const TemporaryFolder bert;
+  const DataFolder bert;
   write_files(bert, WordPiece(VCAS_SOURCE_DIR "/tests/golden/wordpiece_vocab.txt"));
   bert.write_text("vocab.json", "{}");
   bert.write_text("merges.txt", "");
@@ -428,7 +428,7 @@ TEST_CASE("the files decide which tokenizer a folder has", "[bpe]") {
 }
 
 TEST_CASE("vocab.json and merges.txt: what is wrong", "[bpe]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const fs::path path = folder.path();
   const auto check = [&](const char* name, const std::string& text, const std::string& message,
                          ExitCode code = ExitCode::kBadData) {
@@ -475,7 +475,7 @@ TEST_CASE("vocab.json and merges.txt: what is wrong", "[bpe]") {
 }
 
 TEST_CASE("files beside a tokenizer.json of a byte-level BPE agree with it", "[bpe]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   write_files(folder, ByteBpe(three_merges()));
   const auto check = [&](const std::string& config, const std::string& message) {
     folder.write_text("tokenizer_config.json", config);

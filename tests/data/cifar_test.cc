@@ -21,7 +21,7 @@ Bytes record(const Bytes& labels, std::uint8_t red) {
 }  // namespace
 
 TEST_CASE("CIFAR-10 takes the training files that are there, plain or gzip", "[cifar]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   folder.write("data_batch_2.bin", record({3}, 10) + record({9}, 20));
   folder.write("data_batch_5.bin.gz", gzip(record({0}, 30)));
   folder.write("test_batch.bin", record({7}, 40));
@@ -67,7 +67,7 @@ TEST_CASE("CIFAR-10 takes the training files that are there, plain or gzip", "[c
 }
 
 TEST_CASE("CIFAR-100 has its fine labels", "[cifar]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   folder.write("train.bin", record({19, 99}, 1));
   std::string names;
   for (int i = 0; i < 100; ++i) names += "class " + std::to_string(i) + "\n";
@@ -78,7 +78,7 @@ TEST_CASE("CIFAR-100 has its fine labels", "[cifar]") {
 }
 
 TEST_CASE("bad CIFAR files are refused with what was expected and found", "[cifar]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const auto load = [&] { load_cifar({.folder = folder.path()}); };
   const auto load_100 = [&] {
     load_cifar({.folder = folder.path(), .kind = CifarKind::kCifar100});

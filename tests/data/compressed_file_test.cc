@@ -60,7 +60,7 @@ const std::vector<Format> kFormats = {
 }  // namespace
 
 TEST_CASE("plain and compressed files give the same bytes", "[compressed]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   for (const std::size_t size : {0, 1, 2, 1000, 65536, 3000000}) {
     const Bytes want = pattern(size);
     CHECK(read_decompressed(folder.write("plain", want), kMost) == want);
@@ -74,14 +74,14 @@ TEST_CASE("plain and compressed files give the same bytes", "[compressed]") {
 }
 
 TEST_CASE("a file that grows a thousandfold is read in full", "[compressed]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const Bytes want(5000000, 7);
   for (const Format& format : kFormats)
     CHECK(read_decompressed(folder.write("zeros", format.pack(want)), kMost) == want);
 }
 
 TEST_CASE("no more is decompressed than a file of its kind may hold", "[compressed]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   for (const Format& format : kFormats) {
     const auto path = folder.write("x" + format.suffix, format.pack(Bytes(5000000, 7)));
     CHECK(read_decompressed(path, 5000000).size() == 5000000);
@@ -92,7 +92,7 @@ TEST_CASE("no more is decompressed than a file of its kind may hold", "[compress
 }
 
 TEST_CASE("all members of a compressed file are read", "[compressed]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const Bytes a = pattern(1000);
   const Bytes b = pattern(70000);
   for (const Format& format : kFormats) {
@@ -103,7 +103,7 @@ TEST_CASE("all members of a compressed file are read", "[compressed]") {
 
 TEST_CASE("zeros may follow members of gzip and xz, and skippable frames are passed over",
           "[compressed]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const Bytes plain = pattern(1000), zeros(300000, 0);  // more than a piece of the file
   for (const Format& format : kFormats) {
     INFO(format.name);
@@ -121,7 +121,7 @@ TEST_CASE("zeros may follow members of gzip and xz, and skippable frames are pas
 }
 
 TEST_CASE("pieces of any size make up the whole", "[compressed]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const Bytes want = pattern(10000);
   for (const Format& format : kFormats) {
     DecompressedFile file(folder.write("x", format.pack(want)));
@@ -138,7 +138,7 @@ TEST_CASE("pieces of any size make up the whole", "[compressed]") {
 }
 
 TEST_CASE("damaged compressed files are refused by name", "[compressed]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   for (const Format& format : kFormats) {
     INFO(format.name);
     const std::string file = "x" + format.suffix;
@@ -165,7 +165,7 @@ TEST_CASE("damaged compressed files are refused by name", "[compressed]") {
 }
 
 TEST_CASE("a missing file is named with the hint", "[compressed]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const std::string path = (folder.path() / "data").string();
   const Error error = error_of([&] { find_plain_or_compressed(path, "get it there"); });
   CHECK(error.code() == ExitCode::kNoInput);
@@ -178,7 +178,7 @@ TEST_CASE("a missing file is named with the hint", "[compressed]") {
 }
 
 TEST_CASE("the plain file goes before the compressed one", "[compressed]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const auto xz_file = folder.write("data.xz", {});
   CHECK(find_plain_or_compressed(folder.path() / "data") == xz_file);
   const auto gz = folder.write("data.gz", gzip({1}));

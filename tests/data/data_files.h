@@ -1,7 +1,6 @@
 // Small files for the readers' tests, and what a reader says about a bad one.
 #pragma once
 
-#include <unistd.h>
 #include <zlib.h>
 
 #include <cstdint>
@@ -10,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/core/temporary_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/check_error.h"
 
@@ -17,31 +17,17 @@ namespace vcas {
 
 using Bytes = std::vector<std::uint8_t>;
 
-class TemporaryFolder {
+class DataFolder : public TemporaryFolder {
  public:
-  TemporaryFolder() {
-    static int count = 0;
-    path_ = std::filesystem::temp_directory_path() /
-            ("vcas-data-test-" + std::to_string(getpid()) + "-" + std::to_string(count++));
-    std::filesystem::create_directories(path_);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-
-  const std::filesystem::path& path() const { return path_; }
   std::filesystem::path write(const std::string& name, const Bytes& bytes) const {
-    std::ofstream file(path_ / name, std::ios::binary);
+    std::ofstream file(path() / name, std::ios::binary);
     file.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
     REQUIRE(file.good());
-    return path_ / name;
+    return path() / name;
   }
   std::filesystem::path write_text(const std::string& name, const std::string& text) const {
     return write(name, Bytes(text.begin(), text.end()));
   }
-
- private:
-  std::filesystem::path path_;
 };
 
 inline Bytes gzip(const Bytes& plain) {

@@ -122,7 +122,7 @@ TEST_CASE("an evaluation set is a file of its own or a share of the other", "[co
 }
 
 TEST_CASE("a table is opened with the labels and the rows that the settings take", "[text]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const WordPiece tokenizer = tiny_tokenizer();
   const auto opened = [&](const std::string& rows, const std::string& settings, bool skips) {
     const std::string file = folder.write_text("x.tsv", "sentence\tlabel\n" + rows).string();

@@ -91,7 +91,7 @@ TEST_CASE("the official files of all nine tasks are read", "[glue]") {
   const WordPiece tokenizer = tiny_tokenizer();
   for (const OfficialFile& official : kFiles) {
     INFO(official.task << " " << official.file);
-    const TemporaryFolder folder;
+    const DataFolder folder;
     folder.write_text(official.file, official.text);
     const auto data = load_glue(
         {.task = official.task, .folder = folder.path(), .split = official.split, .cache = false},
@@ -112,7 +112,7 @@ TEST_CASE("the official files of all nine tasks are read", "[glue]") {
 
 TEST_CASE("blank lines are no rows, and bad rows of QQP are counted", "[glue]") {
   const WordPiece tokenizer = tiny_tokenizer();
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const auto load = [&](const std::string& task, GlueSplit split, const std::string& text) {
     folder.write_text(split == GlueSplit::kTest ? "test.tsv" : "train.tsv", text);
     return load_glue({.task = task, .folder = folder.path(), .split = split, .cache = false},
@@ -141,7 +141,7 @@ TEST_CASE("blank lines are no rows, and bad rows of QQP are counted", "[glue]") 
 
 TEST_CASE("bad rows and labels are left out where asked for, but for test rows", "[glue]") {
   const WordPiece tokenizer = tiny_tokenizer();
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const auto load = [&](GlueSplit split) {
     return load_glue({.task = "SST-2",
                       .folder = folder.path(),
@@ -185,7 +185,7 @@ TEST_CASE("glue splits are found by name", "[glue]") {
 }
 
 TEST_CASE("missing glue files are met with the command that gets them", "[glue]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const WordPiece tokenizer = tiny_tokenizer();
   const auto load = [&](const GlueOptions& options) { load_glue(options, tokenizer); };
   const Error error = error_of([&] { load({.task = "RTE", .folder = folder.path()}); });
@@ -207,7 +207,7 @@ TEST_CASE("missing glue files are met with the command that gets them", "[glue]"
 }
 
 TEST_CASE("submissions are what the server takes", "[glue]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const auto read = [&](const std::string& name) { return read_file(folder.path() / name); };
   const Ids predictions = {0, 2, 1};
   const std::vector<std::string> model_order = {"contradiction", "entailment", "neutral"};

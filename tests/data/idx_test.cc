@@ -23,7 +23,7 @@ Bytes idx_file(std::uint32_t magic, const std::vector<std::uint32_t>& sizes, con
 
 // Three images of 2 x 2, labels 1, 0, 1; a test may replace either file.
 struct Files {
-  TemporaryFolder folder;
+  DataFolder folder;
 
   Files() {
     images(idx_file(0x803, {3, 2, 2}, {0, 51, 102, 153, 204, 255, 0, 0, 1, 2, 3, 4}));
@@ -213,7 +213,7 @@ TEST_CASE("images without labels have the classes and the shape of the training 
 }
 
 TEST_CASE("a missing idx file names the path and the command that gets it", "[idx]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const Error error = error_of([&] { load_idx({.folder = folder.path(), .split = Split::kTest}); });
   CHECK(error.code() == ExitCode::kNoInput);
   CHECK_THAT(error.what(), ContainsSubstring((folder.path() / "t10k-images-idx3-ubyte").string()));

@@ -30,7 +30,7 @@ Bytes jpeg(int height, int width, const Bytes& colour) {
 bool is_near(std::uint8_t pixel, int want) { return std::abs(pixel - want) <= 2; }
 
 // train/b, train/a.b with images of several sizes, val/b alone.
-class SmallFolder : public TemporaryFolder {
+class SmallFolder : public DataFolder {
  public:
   SmallFolder() {
     for (const char* name :
@@ -67,7 +67,7 @@ class SmallFolder : public TemporaryFolder {
 
 #ifdef VCAS_JPEG
 TEST_CASE("JPEG files become pixels, of CMYK too", "[images]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const DecodedImage image = read_image(folder.write("a.jpg", jpeg(5, 7, {250, 130, 20})));
   CHECK(image.height == 5);
   CHECK(image.width == 7);
@@ -93,7 +93,7 @@ TEST_CASE("the pixels of a JPEG file are Pillow's, bit for bit", "[images]") {
 }
 
 TEST_CASE("a JPEG file of a later revision, or of rare subsampling, is read", "[images]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   Bytes grey = jpeg(8, 24, {128, 128, 128});
   const auto find = [&](std::initializer_list<std::uint8_t> bytes) {
     const auto at = std::search(grey.begin(), grey.end(), bytes.begin(), bytes.end());
@@ -132,7 +132,7 @@ TEST_CASE("a JPEG file of a later revision, or of rare subsampling, is read", "[
 }
 
 TEST_CASE("bad image files are refused with their path", "[images]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const auto check_bad = [&](const Bytes& bytes, const std::string& text) {
     const fs::path path = folder.write("a.jpg", bytes);
     check_error([&] { read_image(path); }, ExitCode::kBadData, path.string() + ": " + text);
@@ -307,7 +307,7 @@ TEST_CASE("files that are no images of a class are counted, texts and lists are 
 }
 
 TEST_CASE("files of images are sorted, whatever the order of the file system", "[images]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   for (int i = 0; i < 16; ++i)
     for (const char* ending : {".jpg", ".gif"})
       folder.write(std::to_string(10 + i * 7 % 16) + ending, {});
@@ -365,7 +365,7 @@ TEST_CASE("a check finds every bad image of a folder, and leaves them out where 
 }
 
 TEST_CASE("evaluation images lie in val, else in folders of other names", "[images]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const auto check = [&](const std::vector<std::string>& parts) {
     CHECK(evaluation_parts(folder.path()) == parts);
   };
@@ -381,7 +381,7 @@ TEST_CASE("evaluation images lie in val, else in folders of other names", "[imag
 }
 
 TEST_CASE("images of one channel are the luma of their colours", "[images]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const fs::path file = folder.write("a.jpg", jpeg(8, 8, {200, 100, 50}));
   const DecodedImage rgb = read_image(file);
   const ImageFilesDataset data({.files = {file.string()},
@@ -410,7 +410,7 @@ TEST_CASE("a PNG file of 16 bits gives its upper eight, grey as well as coloured
 }
 
 TEST_CASE("PNG files become pixels, without their transparency", "[images]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const auto png = [&](const Bytes& pixels, std::uint8_t colour_type) {
     spng_ctx* encoder = spng_ctx_new(SPNG_CTX_ENCODER);
     spng_ihdr header{.width = 2, .height = 1, .bit_depth = 8, .color_type = colour_type};

@@ -69,7 +69,7 @@ TokenIds byte_ids(const std::string& text) {
 }  // namespace
 
 TEST_CASE("each token of an item is to predict the next one", "[lm]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const CorpusOptions options{.files = {folder.write_text("x.txt", "a b c d e a b c")},
                               .cache = false};
   const auto data = load_lm(options, 3, tiny_tokenizer());
@@ -88,7 +88,7 @@ TEST_CASE("each token of an item is to predict the next one", "[lm]") {
 }
 
 TEST_CASE("documents are files, lines or rows, with a separator between them", "[lm]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const auto x = folder.write_text("x.txt", "a b\r\n\n  c\nd");
   const auto y = folder.write_text("y.txt", "e\n");
   const Bytewise tokenizer;
@@ -102,7 +102,7 @@ TEST_CASE("documents are files, lines or rows, with a separator between them", "
 }
 
 TEST_CASE("a file is encoded in parts that end with a word before white space", "[lm]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const std::string text =
       "\none\n\n two \n\tthree\nfour\u3000\nfive\u00A0\n\u201Csix\u201D\nseven\n\n";
   const Bytewise tokenizer;
@@ -116,7 +116,7 @@ TEST_CASE("a file is encoded in parts that end with a word before white space", 
 
 // Time in the square of the blank lines would be minutes.
 TEST_CASE("a file may have very many blank lines", "[lm]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const std::string blank(300000, '\n'), text = "a" + blank + "b\u3000" + blank + "c" + blank;
   const Bytewise tokenizer;
   const CorpusOptions options{
@@ -126,7 +126,7 @@ TEST_CASE("a file may have very many blank lines", "[lm]") {
 }
 
 TEST_CASE("a signal ends the reading of a corpus, whatever its lines", "[lm]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   {
     const SignalHandlers handlers;
     ::raise(SIGTERM);
@@ -146,7 +146,7 @@ TEST_CASE("a signal ends the reading of a corpus, whatever its lines", "[lm]") {
 
 // GPT-2's pattern looks at what is behind white space, which a cut must not hide.
 TEST_CASE("parts of a file have the tokens of the whole", "[lm]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const std::string text = "a b \n b\n\n\na\n \n  b \u3000\nb\u3000\na\n\n a\n";
   const auto lines = [left = 3, &text](std::string& line) mutable {
     line = text;
@@ -162,7 +162,7 @@ TEST_CASE("parts of a file have the tokens of the whole", "[lm]") {
 }
 
 TEST_CASE("a document that begins with white space alone is separated too", "[lm]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const CorpusOptions options{
       .files = {folder.write_text("x.txt", "a\n"), folder.write_text("y.txt", "\n\n"),
                 folder.write_text("z.txt", "\n b\n")},
@@ -178,7 +178,7 @@ TEST_CASE("a document that begins with white space alone is separated too", "[lm
 }
 
 TEST_CASE("tokens of next words come from the cache, whatever the length of items", "[lm][cache]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const EnvironmentVariable variable("VCAS_CACHE_DIR", (folder.path() / "cache").c_str());
   const CorpusOptions options{.files = {folder.write_text("x.txt", "a b c d e\n")}};
   const Bytewise tokenizer;
@@ -209,7 +209,7 @@ TEST_CASE("tokens of next words come from the cache, whatever the length of item
 }
 
 TEST_CASE("texts that predict nothing", "[lm]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const auto check = [&](const std::string& text, const std::string& what) {
     check_error(
         [&] {

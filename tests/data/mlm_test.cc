@@ -47,7 +47,7 @@ const MlmDataset::Masking kMasking{.mask = kMask, .separator = kSep, .vocabulary
 }  // namespace
 
 TEST_CASE("documents are joined with [SEP] and cut into items", "[mlm]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const auto text = folder.write_text("x.txt", "a b c d\n\ne a\nb\n");
   const auto data = load({.corpus = {.files = {text}}, .max_length = 5});
   REQUIRE(data->size() == 3);
@@ -76,7 +76,7 @@ TEST_CASE("documents are joined with [SEP] and cut into items", "[mlm]") {
 }
 
 TEST_CASE("compressed corpora are read", "[mlm]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const std::string text = "a b c\nd e\n";
   const auto plain =
       load({.corpus = {.files = {folder.write_text("x.txt", text)}}, .max_length = 4});
@@ -88,7 +88,7 @@ TEST_CASE("compressed corpora are read", "[mlm]") {
 }
 
 TEST_CASE("a corpus is a file, a folder or files by a pattern", "[mlm]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const std::string b = "d e\n";
   folder.write_text("c4.00000.json", "{\"text\": \"a b c\"}\n");
   folder.write("c4.00001.txt.gz", gzip(Bytes(b.begin(), b.end())));
@@ -107,10 +107,10 @@ TEST_CASE("a corpus is a file, a folder or files by a pattern", "[mlm]") {
   CHECK(first(corpus_files(folder.write_text("[x].txt", "e\n"))) == Ids{kCls, kE, kSep});
   check_error([&] { corpus_files(path + "/*.csv"); }, ExitCode::kNoInput,
               "/*.csv: there are no such files");
-  const TemporaryFolder many;
+  const DataFolder many;
   for (int i = 0; i < 16; ++i) many.write_text(std::to_string(10 + i * 7 % 16) + ".txt", "a\n");
   CHECK(std::ranges::is_sorted(corpus_files(many.path())));
-  const TemporaryFolder empty;
+  const DataFolder empty;
   check_error([&] { corpus_files(empty.path()); }, ExitCode::kNoInput, "there are no such files");
   const auto latin1 = folder.write_text("caf\xE9.txt", "a\n");
   for (const std::string& name : {path, path + "/caf*", latin1.string()})
@@ -118,7 +118,7 @@ TEST_CASE("a corpus is a file, a folder or files by a pattern", "[mlm]") {
 }
 
 TEST_CASE("tokens from the cache are those in memory, and sources are named", "[mlm][cache]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const EnvironmentVariable variable("VCAS_CACHE_DIR", (folder.path() / "cache").c_str());
   const MlmOptions options{.corpus = {.files = {folder.write_text("x.txt", "a b c d\ne a\n"),
                                                 folder.write_text("y.txt", "b c\n")}},
@@ -192,7 +192,7 @@ TEST_CASE("the share is that of tokens that may be masked: separators are none",
 }
 
 TEST_CASE("masks belong to seed, epoch and item", "[mlm]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   std::string text;
   for (int i = 0; i < 400; ++i) text += "a b c d e ";
   const auto data =
@@ -232,7 +232,7 @@ TEST_CASE("masks belong to seed, epoch and item", "[mlm]") {
 }
 
 TEST_CASE("whole words are masked together, separators never", "[mlm]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   std::string text;
   for (int i = 0; i < 200; ++i) text += "aings b\n";  // a ##ing ##s b
   const auto data = load({.corpus = {.files = {folder.write_text("x.txt", text)}},
@@ -290,7 +290,7 @@ TEST_CASE("an item has a masked token though no whole word fits", "[mlm]") {
 }
 
 TEST_CASE("bad rows and lines of a corpus are left out and counted where asked for", "[mlm]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const EnvironmentVariable variable("VCAS_CACHE_DIR", (folder.path() / "cache").c_str());
   MlmOptions options{
       .corpus = {
@@ -318,7 +318,7 @@ TEST_CASE("bad rows and lines of a corpus are left out and counted where asked f
 }
 
 TEST_CASE("a corpus of separators alone has no token to predict", "[mlm]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const WordPiece literal(parse_vocab_txt("[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n", "v.txt", true));
   const auto load_text = [&](const std::string& text) {
     return load_mlm(
@@ -331,7 +331,7 @@ TEST_CASE("a corpus of separators alone has no token to predict", "[mlm]") {
 }
 
 TEST_CASE("corpora that cannot be used", "[mlm]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const auto check = [&](const MlmOptions& options, ExitCode code, const std::string& text) {
     check_error([&] { load(options); }, code, text);
   };

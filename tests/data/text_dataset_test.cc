@@ -27,7 +27,7 @@ Ids item(const TextDataset& data, std::int64_t index) {
 
 // The cache is the subject of a test of its own.
 struct Fixture {
-  TemporaryFolder folder;
+  DataFolder folder;
   WordPiece tokenizer = tiny_tokenizer();
 
   std::unique_ptr<TextDataset> load(const std::string& text, TextOptions options = {}) const {
@@ -267,7 +267,7 @@ TEST_CASE("a text that changes while it is read is refused and not cached", "[te
 
 TEST_CASE("tokens are cached by what they depend on", "[text][cache]") {
   const Fixture f;
-  const TemporaryFolder cache;
+  const DataFolder cache;
   const EnvironmentVariable variable("VCAS_CACHE_DIR", cache.path().c_str());
   const auto files = [&] {
     std::vector<std::filesystem::path> found;

@@ -18,7 +18,7 @@ Rows rows_of(TextTable& table) {
 }
 
 struct Folder {
-  TemporaryFolder folder;
+  DataFolder folder;
 
   Rows read(const std::string& name, const std::string& text,
             const std::vector<std::string>& columns, const TableOptions& options = {}) const {
@@ -225,7 +225,7 @@ TEST_CASE("a column that is not there, or twice, is met with what names it", "[t
 }
 
 TEST_CASE("compressed tables are told by their content, formats by the inner name", "[table]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   std::string text = "a,b\n";
   for (int i = 0; i < 50000; ++i)
     text += std::to_string(i) + ",\"" + std::to_string(i % 997) + "\"\n";

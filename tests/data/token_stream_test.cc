@@ -38,7 +38,7 @@ Ids content_of(const TokenStream& stream) {
 }  // namespace
 
 TEST_CASE("a stream of tokens is read as it was written", "[stream]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const fs::path file = folder.path() / "x";
   const auto make = [](const TokenSink& sink) { return give(many(), sink); };
   write_token_stream(file, make);
@@ -54,7 +54,7 @@ TEST_CASE("a stream of tokens is read as it was written", "[stream]") {
 }
 
 TEST_CASE("a damaged stream is refused", "[stream]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const fs::path file = folder.path() / "x";
   write_token_stream(file, [](const TokenSink& sink) { return give(many(), sink); });
   const std::string good = read_file(file);
@@ -75,7 +75,7 @@ TEST_CASE("a damaged stream is refused", "[stream]") {
 
 TEST_CASE("streams made together get in nobody's way, and leave only names that are cleaned",
           "[stream][cache]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const EnvironmentVariable variable("VCAS_CACHE_DIR", folder.path().c_str());
   const auto load = [&](auto& self, int more) -> Ids {
     return content_of(cached_token_stream(5, [&](const TokenSink& sink) {
@@ -91,7 +91,7 @@ TEST_CASE("streams made together get in nobody's way, and leave only names that 
 }
 
 TEST_CASE("streams are cached, and made anew or in memory where that fails", "[stream][cache]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const fs::path cache = folder.path() / "cache";
   const EnvironmentVariable variable("VCAS_CACHE_DIR", cache.c_str());
   int made = 0;

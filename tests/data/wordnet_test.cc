@@ -15,7 +15,7 @@ const char* kLicence = "  1 This software and database is being provided to you\
 
 // entity > (animal, plant); animal > dog; move > run; rest.
 struct SmallWordNet {
-  TemporaryFolder folder;
+  DataFolder folder;
 
   SmallWordNet() {
     folder.write_text(
@@ -175,7 +175,7 @@ TEST_CASE("pairs of glosses become a balanced dataset", "[wordnet]") {
 
 TEST_CASE("tokens of glosses are cached by files, split and vocabulary", "[wordnet][cache]") {
   const SmallWordNet small;
-  const TemporaryFolder cache;
+  const DataFolder cache;
   const EnvironmentVariable variable("VCAS_CACHE_DIR", cache.path().c_str());
   const WordPiece tokenizer = tiny_tokenizer();
   const WordPiece other(parse_vocab_txt("[UNK]\n[SEP]\n[CLS]\nc\n", "other.txt", true));

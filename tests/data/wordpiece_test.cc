@@ -373,7 +373,7 @@ TEST_CASE("an added token is a word, and no word is made of it", "[wordpiece]") 
 }
 
 TEST_CASE("tokens are added to a vocab.txt by the files beside it", "[wordpiece]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const std::filesystem::path vocabulary = folder.write("vocab.txt", bytes("[UNK]\nnew\n##tok\n"));
   const auto write_config = [&](const json& tokens) {
     folder.write("tokenizer_config.json", bytes(json{{"added_tokens_decoder", tokens}}.dump()));
@@ -421,7 +421,7 @@ TEST_CASE("tokens are added to a vocab.txt by the files beside it", "[wordpiece]
 }
 
 TEST_CASE("the files of a tokenizer must agree", "[wordpiece]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   json document = golden_tokenizer(), config = {{"tokenizer_class", "BertTokenizer"}};
   const auto size = static_cast<std::int32_t>(document["model"]["vocab"].size());
   document["added_tokens"].push_back({{"id", size}, {"content", "newtok"}, {"normalized", true}});
@@ -476,7 +476,7 @@ TEST_CASE("the files of a tokenizer must agree", "[wordpiece]") {
 }
 
 TEST_CASE("a vocabulary is found in a folder, with its case", "[wordpiece]") {
-  const TemporaryFolder folder;
+  const DataFolder folder;
   const auto lower_case = [&] { return WordPiece(folder.path()).lower_case(); };
   check_error([&] { lower_case(); }, ExitCode::kNoInput, "neither tokenizer.json nor vocab.txt");
   check_error([&] { WordPiece(folder.path() / "no.txt"); }, ExitCode::kNoInput, "no.txt");
