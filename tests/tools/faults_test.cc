@@ -37,9 +37,7 @@ struct FaultRun : TemporaryFolder {
 
   // The fault comes at operation `at`; 0: none comes. `error`: 0 kills.
   int train(const std::vector<std::string>& more, int at = 0, int error = 0) const {
-    std::vector<std::string> arguments = {"vcas-train", "-c", "small.json", "run.folder=out"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return command(arguments, at, error);
+    return command(with({"vcas-train", "-c", "small.json", "run.folder=out"}, more), at, error);
   }
   int command(const std::vector<std::string>& arguments, int at = 0, int error = 0,
               const std::string& more = "VCAS_FAULT_MORE=") const {
@@ -242,8 +240,7 @@ TEST_CASE("faults: a run that is killed at random moments ends as the unbroken o
   for (long kills = 0, most = environment_number("VCAS_KILLS", 10); kills < most; ++kills) {
     CAPTURE(kills);
     if (random() % 2 == 0) fs::remove_all(small.out);
-    std::vector<std::string> arguments = {"vcas-train", "-c", "small.json", "run.folder=out"};
-    arguments.insert(arguments.end(), settings.begin(), settings.end());
+    auto arguments = with({"vcas-train", "-c", "small.json", "run.folder=out"}, settings);
     arguments.push_back(fs::exists(small.out / "last") ? "--resume" : "--overwrite");
     const Process process(small.path(), arguments);
     std::this_thread::sleep_for(std::chrono::duration<double>(moment(random)));

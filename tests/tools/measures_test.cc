@@ -142,7 +142,7 @@ TEST_CASE("images are measured likewise", "[measures]") {
                                       R"(train.measures=["top5","accuracy","f1","matthews"])"});
   INFO(trained.err);
   REQUIRE(trained.code == 0);
-  const nlohmann::json end = vcas::read_metrics(tiny.path() / "out/metrics.jsonl").back();
+  const nlohmann::json end = tiny.end_of("out");
   for (const char* name : {"eval_accuracy", "eval_f1", "eval_matthews"}) {
     CHECK(end[name].get<double>() > 0);
     CHECK(end["eval_top5"].get<double>() > end[name].get<double>());

@@ -14,12 +14,6 @@ double eval_loss(const fs::path& run) {
 // A step that changes nothing.
 const std::vector<std::string> kStill = {"train.steps=1", "schedule.learning_rate=1e-30"};
 
-std::vector<std::string> with(std::vector<std::string> settings,
-                              const std::vector<std::string>& more) {
-  settings.insert(settings.end(), more.begin(), more.end());
-  return settings;
-}
-
 }  // namespace
 
 TEST_CASE("a run starts from the weights of another run, of any model", "[pretrained]") {

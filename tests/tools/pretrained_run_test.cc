@@ -58,7 +58,7 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
   // Names that match decide which number a class has.
   fs::copy(pretrained.substr(pretrained.find('=') + 1), tiny.path() / "named");
   const auto eval_loss = [&](const std::string& folder) {
-    return vcas::read_metrics(tiny.path() / folder / "metrics.jsonl").back()["eval_loss"];
+    return tiny.end_of(folder)["eval_loss"];
   };
   const auto named = [&](const std::string& names, const std::string& folder) {
     nlohmann::json config = nlohmann::json::parse(content(tiny.path() / "named/config.json"));
@@ -128,9 +128,7 @@ TEST_CASE("a ViT whose classifier reads the mean is exported and loaded again") 
                                     "train.steps=1", "schedule.learning_rate=1e-30"});
   INFO(again.err);
   REQUIRE(again.code == 0);
-  const auto eval_loss = [&](const char* folder) {
-    return vcas::read_metrics(tiny.path() / folder / "metrics.jsonl").back()["eval_loss"];
-  };
+  const auto eval_loss = [&](const char* folder) { return tiny.end_of(folder)["eval_loss"]; };
   CHECK(eval_loss("again") == eval_loss("out"));
   const Outcome first = tiny.train({"run.folder=first", "model.pooling=first", "model.dropout=0",
                                     "model.pretrained=hf", "data.synthetic.shape=[3,8,8]"});

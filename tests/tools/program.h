@@ -149,11 +149,43 @@ inline void forget_after(const std::filesystem::path& run, std::int64_t step) {
   std::filesystem::remove(run / "best");
 }
 
-// A folder with tiny.json: a small Vision Transformer on random images.
-class TinyRun : public TemporaryFolder {
+// Those first, and more.
+inline std::vector<std::string> with(std::vector<std::string> arguments,
+                                     const std::vector<std::string>& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+// A folder for runs of the configuration tiny.json.
+class TinyFolder : public TemporaryFolder {
  public:
-  TinyRun() {
-    write_text(path() / "tiny.json", R"({
+  explicit TinyFolder(const std::string& config, std::vector<std::string> environment = {})
+      : environment_(std::move(environment)) {
+    write_text(path() / "tiny.json", config);
+  }
+
+  Outcome vcas(const std::vector<std::string>& arguments) const {
+    return run(path(), arguments, environment_);
+  }
+  Outcome train(const std::vector<std::string>& arguments) const {
+    return vcas(with({"vcas-train", "--config", "tiny.json"}, arguments));
+  }
+  nlohmann::json end_of(const std::string& run_folder) const {
+    return vcas::read_metrics(path() / run_folder / "metrics.jsonl").back();
+  }
+  std::string weights(const std::string& run_folder, const std::string& checkpoint = "last") const {
+    return content(path() / run_folder / checkpoint / "model.safetensors");
+  }
+
+ private:
+  std::vector<std::string> environment_;
+};
+
+// A small Vision Transformer on random images.
+class TinyRun : public TinyFolder {
+ public:
+  TinyRun()
+      : TinyFolder(R"({
   "threads": 1,
   "data": {"type": "synthetic",
            "synthetic": {"items": 256, "eval_items": 64, "classes": 4, "shape": [1, 8, 8]}},
@@ -161,14 +193,5 @@ class TinyRun : public TemporaryFolder {
   "train": {"steps": 40, "batch_size": 16, "eval_every": 20},
   "schedule": {"learning_rate": 0.003},
   "method": {"controller": "paper", "update_every": 5, "s_step": 0.1, "weight_multiplier": 0.7}
-})");
-  }
-
-  Outcome train(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), {"vcas-train", "--config", "tiny.json"});
-    return run(path(), arguments);
-  }
-  std::string weights(const std::string& run_folder, const std::string& checkpoint = "last") const {
-    return content(path() / run_folder / checkpoint / "model.safetensors");
-  }
+})") {}
 };

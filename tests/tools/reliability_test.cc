@@ -184,10 +184,8 @@ TEST_CASE("reliability: a run that goes on from an older checkpoint stays on its
                                              "train.keep_checkpoints=1000", "run.folder=out"};
   const fs::path out = tiny.path() / "out", metrics = out / "metrics.jsonl";
   const auto start = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments = {"vcas-train", "--config", "tiny.json"};
-    for (const auto& list : {settings, more})
-      arguments.insert(arguments.end(), list.begin(), list.end());
-    return Process(tiny.path(), arguments);
+    return Process(tiny.path(),
+                   with(with({"vcas-train", "--config", "tiny.json"}, settings), more));
   };
   const auto stop_at = [&](const Process& process, int starts, int signal) {
     while (!fs::exists(metrics) || count_events(metrics, "start") < starts ||
@@ -410,11 +408,10 @@ TEST_CASE("reliability: a run does not go on with another image of the same size
   for (int number = 0; number < 8; ++number) write("train", number, 'a');
   write("val", 0, 'a');
   const auto train = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments = {
-        "run.folder=out",     "data.type=image_folder", "data.folder=images", "data.image.size=8",
-        "train.batch_size=4", "train.steps=8",          "train.eval_every=4"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return tiny.train(arguments);
+    return tiny.train(
+        with({"run.folder=out", "data.type=image_folder", "data.folder=images", "data.image.size=8",
+              "train.batch_size=4", "train.steps=8", "train.eval_every=4"},
+             more));
   };
   const Outcome whole = train({});
   if (whole.code == 69) return;  // this build reads no JPEG files

@@ -13,12 +13,6 @@ namespace {
 const std::vector<std::string> kEndless = {"vcas-train", "--config", "tiny.json",
                                            "train.steps=1000000", "train.eval_every=1000000"};
 
-std::vector<std::string> with(std::vector<std::string> arguments,
-                              const std::vector<std::string>& more) {
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
-}
-
 }  // namespace
 
 TEST_CASE("a fork never replaces the run that it starts from") {

@@ -20,7 +20,7 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
 
   const Outcome evaluated = tiny.vcas({"eval", "--model", "out/last", "--json"});
   REQUIRE(evaluated.code == 0);
-  const nlohmann::json end = vcas::read_metrics(tiny.path() / "out/metrics.jsonl").back();
+  const nlohmann::json end = tiny.end_of("out");
   const nlohmann::json values = nlohmann::json::parse(evaluated.out);
   CHECK(values["eval_accuracy"] == end["eval_accuracy"]);
   CHECK(values["eval_loss"] == end["eval_loss"]);
@@ -88,7 +88,7 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
   INFO(again.err);
   REQUIRE(again.code == 0);
   CHECK(contains(again.err, "loaded"));
-  const nlohmann::json same = vcas::read_metrics(tiny.path() / "again/metrics.jsonl").back();
+  const nlohmann::json same = tiny.end_of("again");
   CHECK(same["eval_loss"] == end["eval_loss"]);
   const Outcome by_file =
       tiny.train({"--validate", "model.pretrained=hf/model.safetensors", "data.text.vocabulary="});
@@ -125,8 +125,7 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
                  "the model's classes are LABEL_0, LABEL_1, the data's bad, good: "
                  "they cannot be matched by name"));
   REQUIRE(nameless(R"(data.text.labels=["bad","good"])", "given").code == 0);
-  CHECK(vcas::read_metrics(tiny.path() / "given/metrics.jsonl").back()["eval_loss"] ==
-        end["eval_loss"]);
+  CHECK(tiny.end_of("given")["eval_loss"] == end["eval_loss"]);
   CHECK(tiny.vcas({"predict", "--model", "given/last", "--input", "new.tsv"}).out ==
         "index\tprediction\n0\tgood\n1\tbad\n");
 }
@@ -209,7 +208,7 @@ TEST_CASE("the classes of test data are those of the training data", "[text]") {
         {"data.text.train_file=three.tsv", labels, "run.folder=" + folder, "train.steps=4"});
     INFO(outcome.err);
     REQUIRE(outcome.code == 0);
-    return vcas::read_metrics(tiny.path() / folder / "metrics.jsonl").back()["eval_loss"];
+    return tiny.end_of(folder)["eval_loss"];
   };
   CHECK(eval_loss("data.text.labels=[]", "found") ==
         eval_loss(R"(data.text.labels=["bad","fine","good"])", "given"));
@@ -272,7 +271,7 @@ TEST_CASE("data.text.labels gives the order of a GLUE task's classes", "[text]")
     numbers += fmt::format("{}\t{}\n", index++, said ? 1 : 0);
   }
   CHECK(content(tiny.path() / "submission/MRPC.tsv") == numbers);
-  const nlohmann::json end = vcas::read_metrics(tiny.path() / "out/metrics.jsonl").back();
+  const nlohmann::json end = tiny.end_of("out");
   CHECK(both > 0);
   CHECK_THAT(end["eval_f1"].get<double>(), WithinAbs(2 * both / either, 1e-12));
 }
@@ -392,7 +391,7 @@ TEST_CASE("MNLI is evaluated and submitted on both of its sets", "[text]") {
     const Outcome outcome = tiny.train(arguments);
     INFO(outcome.err);
     REQUIRE(outcome.code == 0);
-    return vcas::read_metrics(tiny.path() / folder / "metrics.jsonl").back();
+    return tiny.end_of(folder);
   };
   const nlohmann::json alone = train("alone", "0");
   CHECK(alone["eval_accuracy"] == 1.0);

@@ -3,16 +3,24 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/metrics.h"
 #include "tests/tools/program.h"
 
 // A folder with what a small run needs:
 //   vit        a pretrained Vision Transformer that reads 8 x 8
 //   cifar      CIFAR-10 of two classes: 2 is brighter at the top, 5 at the bottom
 //   tiny.json  fine-tunes the one on the other
-class TinyImages : public TemporaryFolder {
+class TinyImages : public TinyFolder {
  public:
-  TinyImages() {
+  TinyImages()
+      : TinyFolder(R"({
+  "threads": 1,
+  "data": {"type": "cifar10", "folder": "cifar", "flip": true, "image": {"crop_scale": [0.5, 1]}},
+  "model": {"type": "vit", "pretrained": "vit", "new_classifier": true},
+  "train": {"steps": 60, "batch_size": 16, "eval_every": 60},
+  "optimizer": {"name": "adam"},
+  "schedule": {"learning_rate": 0.01},
+  "method": {"update_every": 10}
+})") {
     std::filesystem::create_directories(path() / "vit");
     for (const char* name : {"config.json", "model.safetensors"})
       std::filesystem::copy_file(
@@ -22,15 +30,6 @@ class TinyImages : public TemporaryFolder {
     std::filesystem::create_directories(path() / "cifar");
     write_text(path() / "cifar/data_batch_1.bin", records(64));
     write_text(path() / "cifar/test_batch.bin", records(16));
-    write_text(path() / "tiny.json", R"({
-  "threads": 1,
-  "data": {"type": "cifar10", "folder": "cifar", "flip": true, "image": {"crop_scale": [0.5, 1]}},
-  "model": {"type": "vit", "pretrained": "vit", "new_classifier": true},
-  "train": {"steps": 60, "batch_size": 16, "eval_every": 60},
-  "optimizer": {"name": "adam"},
-  "schedule": {"learning_rate": 0.01},
-  "method": {"update_every": 10}
-})");
   }
 
   // With `content` besides what each has.
@@ -41,13 +40,6 @@ class TinyImages : public TemporaryFolder {
                             {"size", 8}};
     if (content.is_object()) whole.update(content);
     write_text(path() / "vit/preprocessor_config.json", whole.dump());
-  }
-  Outcome train(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), {"vcas-train", "--config", "tiny.json"});
-    return run(path(), arguments);
-  }
-  nlohmann::json end_of(const std::string& folder) const {
-    return vcas::read_metrics(path() / folder / "metrics.jsonl").back();
   }
   nlohmann::json json(const std::string& name) const {
     return nlohmann::json::parse(content(path() / name));
@@ -95,7 +87,6 @@ inline const std::vector<std::string> kIdx = {"model.pretrained=",
                                               "model.heads=2",
                                               "model.patch=2"};
 
-inline Outcome train_idx(const TinyImages& tiny, std::vector<std::string> settings) {
-  settings.insert(settings.begin(), kIdx.begin(), kIdx.end());
-  return tiny.train(settings);
+inline Outcome train_idx(const TinyImages& tiny, const std::vector<std::string>& settings) {
+  return tiny.train(with(kIdx, settings));
 }

@@ -1,25 +1,18 @@
 // A folder with tables of text, a vocabulary, and tiny.json: a small BERT that learns from them.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "core/metrics.h"
 #include "tests/tools/program.h"
 
 inline const std::vector<std::string> kCache = {"VCAS_CACHE_DIR=cache"};
 
 // tiny.json: a small BERT on texts that are "good" where they hold more a than b.
-class TinyText : public TemporaryFolder {
+class TinyText : public TinyFolder {
  public:
-  TinyText() {
-    write_text(path() / "vocab.txt", "[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n##a\n##b\n");
-    write_text(path() / "train.tsv", table(64));
-    write_text(path() / "test.tsv", table(16));
-    write_text(path() / "cased.txt", "[UNK]\n[PAD]\n[CLS]\n[SEP]\nA\nB\nc\nd\n");
-    write_text(path() / "corpus.txt", "a b c d a b c d a b\nc d a b c d a b c d a b c d\n");
-    write_text(path() / "tiny.json", R"({
+  TinyText()
+      : TinyFolder(R"({
   "threads": 1,
   "data": {"type": "text",
            "text": {"train_file": "train.tsv", "test_file": "test.tsv", "vocabulary": "vocab.txt",
@@ -29,19 +22,13 @@ class TinyText : public TemporaryFolder {
   "train": {"steps": 40, "batch_size": 8, "eval_every": 20},
   "schedule": {"learning_rate": 0.003},
   "method": {"controller": "paper", "update_every": 5, "s_step": 0.1, "weight_multiplier": 0.7}
-})");
-  }
-
-  Outcome vcas(const std::vector<std::string>& arguments) const {
-    return run(path(), arguments, kCache);
-  }
-  Outcome train(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), {"vcas-train", "--config", "tiny.json"});
-    return vcas(arguments);
-  }
-
-  nlohmann::json end_of(const std::string& folder) const {
-    return vcas::read_metrics(path() / folder / "metrics.jsonl").back();
+})",
+                   kCache) {
+    write_text(path() / "vocab.txt", "[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n##a\n##b\n");
+    write_text(path() / "train.tsv", table(64));
+    write_text(path() / "test.tsv", table(16));
+    write_text(path() / "cased.txt", "[UNK]\n[PAD]\n[CLS]\n[SEP]\nA\nB\nc\nd\n");
+    write_text(path() / "corpus.txt", "a b c d a b c d a b\nc d a b c d a b c d a b c d\n");
   }
 
   static std::string table(int rows) {
