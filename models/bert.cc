@@ -183,7 +183,6 @@ class Bert final : public ModelKind, public HfFormat {
     if (settings_.vocabulary == 0)
       throw Error(ExitCode::kBadConfig, "model.type \"bert\" needs text, and the data holds none",
                   "set model.type to \"vit\" or \"mlp\"");
-    model.max_positions = settings_.max_positions;
     BertGraph(model, settings_).build(classes, label_smoothing);
   }
   std::string head() const override { return settings_.head; }

@@ -45,7 +45,6 @@ class Gpt final : public ModelKind, public HfFormat {
                   "set model.type to \"vit\" or \"mlp\"");
     Graph& graph = model.graph;
     const std::int64_t width = settings_.width;
-    model.max_positions = settings_.max_positions;
     const Value words = add_lookup(model, "transformer.wte", settings_.vocabulary, width, "tokens",
                                    token_ids(&Batch::tokens, settings_.vocabulary, "token"));
     const Value places = add_lookup(model, "transformer.wpe", settings_.max_positions, width,

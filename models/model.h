@@ -130,7 +130,6 @@ class Model {
   // Saved tensor 0 is i32 of the same rows, 1 = right, if the model has an accuracy.
   Value loss;
   bool has_accuracy = true;
-  std::int64_t max_positions = 0;  // of models with tokens
 
   // The items [first, first + items) of `batch` become the batch of the finished graph.
   // Unknown labels and absent targets become 0. Logits then mean something, losses do not.

@@ -358,7 +358,7 @@ void export_checkpoint(const CheckpointRequest& request, const fs::path& target)
     description.pad_token = tokenizer->pad();
   save_hf_model(folder.path(), description, model.model(), model.ops());
   if (tokenizer)
-    for (const auto& [name, text] : tokenizer->files(model.model().max_positions))
+    for (const auto& [name, text] : tokenizer->files(kind.max_positions()))
       atomic_write(folder.path() / name, text);
   else if (trained.facts.images)
     atomic_write(folder.path() / kHfImageProcessorFile,

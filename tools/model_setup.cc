@@ -131,7 +131,7 @@ std::unique_ptr<Model> make_model(Ops& ops, DType dtype, const RunConfig& config
   std::unique_ptr<Model> model =
       build_model(model_options(config, tokenizer), facts.item_shape, std::ssize(facts.class_names),
                   config.train.label_smoothing, dtype);
-  const std::int64_t positions = model->max_positions;
+  const std::int64_t positions = config.model.kind->max_positions();
   const std::int64_t max_length = config.data.kind->facts().max_length;
   if (max_length > positions)
     throw Error(ExitCode::kBadConfig,
@@ -181,9 +181,9 @@ ModelOptions model_options(const RunConfig& config, const Tokenizer* tokenizer) 
 }
 
 std::map<std::string, std::string> model_files(const ModelFacts& facts, const Tokenizer* tokenizer,
-                                               const Model& model) {
+                                               std::int64_t positions) {
   std::map<std::string, std::string> files;
-  if (tokenizer) files = tokenizer->files(model.max_positions);
+  if (tokenizer) files = tokenizer->files(positions);
   if (facts.images)
     files[kHfImageProcessorFile] = image_processor_text(*facts.images, facts.item_shape);
   nlohmann::ordered_json json = {{"item_shape", facts.item_shape},

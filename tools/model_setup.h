@@ -47,9 +47,10 @@ std::unique_ptr<Model> make_model(Ops& ops, DType dtype, const RunConfig& config
 ModelOptions model_options(const RunConfig& config, const Tokenizer* tokenizer);
 
 // The files that a checkpoint needs besides weights and settings, by name: model.json, and those of
-// the tokenizer or of images. `model` is what `facts` and `tokenizer` made.
-std::map<std::string, std::string> model_files(const ModelFacts& facts, const Tokenizer* tokenizer,
-                                               const Model& model);
+// the tokenizer or of images. `positions`: the most tokens of an item.
+std::map<std::string, std::string> model_files(const ModelFacts& facts,
+                                               const Tokenizer* tokenizer = nullptr,
+                                               std::int64_t positions = 0);
 // model.json of a checkpoint. Throws kBadData.
 ModelFacts read_model_facts(const std::filesystem::path& checkpoint);
 

@@ -74,8 +74,7 @@ void restore(const TrainRequest& request, const RunData& data, Session& session)
   load_checkpoint(request.from.checkpoint, session.trainer());
   const nlohmann::json state = read_trainer_state(request.from.checkpoint);
   if (!request.fork)  // whose data may be others
-    check_same_data(request.from.checkpoint, state.at("data"), data, session.model(),
-                    /*fork=*/false);
+    check_same_data(request.from.checkpoint, state.at("data"), data, /*fork=*/false);
   session.restore(state.at("session"));
 }
 

@@ -71,8 +71,9 @@ void dry_run(const LoadedConfig& loaded) {
     parents.push_back(parent);
   {
     const AtomicFolder scratch(folder);  // without a commit nothing of it stays
-    save_checkpoint(scratch.path() / "checkpoint", trainer, session.state(),
-                    model_files(data.facts(), data.tokenizer.get(), session.model()));
+    save_checkpoint(
+        scratch.path() / "checkpoint", trainer, session.state(),
+        model_files(data.facts(), data.tokenizer.get(), loaded.config.model.kind->max_positions()));
     session.restore(load_checkpoint(scratch.path() / "checkpoint", trainer));
     if (!trainer.done()) steps();
   }

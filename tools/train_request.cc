@@ -18,10 +18,9 @@ namespace fs = std::filesystem;
 namespace {
 
 // What a checkpoint says of the data, as one object.
-nlohmann::json facts_json(const ModelFacts& facts, const Model& model) {
+nlohmann::json facts_json(const ModelFacts& facts) {
   nlohmann::json all;
-  for (const auto& [name, text] : model_files(facts, nullptr, model))
-    all.update(nlohmann::json::parse(text));
+  for (const auto& [name, text] : model_files(facts)) all.update(nlohmann::json::parse(text));
   return all;
 }
 
@@ -236,13 +235,13 @@ void check_same_files(const TrainRequest& request, const RunData& data) {
 }
 
 void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved, const RunData& data,
-                     const Model& model, bool fork) {
+                     bool fork) {
   std::vector<std::string> changes = changed_files(saved, data);
   if (const fs::path hashes = checkpoint / kImageHashesFile;
       !fork && fs::exists(hashes) && !data.expect_images(read_file(hashes)))
     changes.push_back(hashes.string() + " has more or fewer images than there are");
-  const nlohmann::json facts = facts_json(read_model_facts(checkpoint), model),
-                       found_facts = facts_json(data.facts(), model);
+  const nlohmann::json facts = facts_json(read_model_facts(checkpoint)),
+                       found_facts = facts_json(data.facts());
   for (const auto& [fact, before] : facts.items())
     if (const nlohmann::json now = found_facts.value(fact, nlohmann::json()); now != before)
       changes.push_back(

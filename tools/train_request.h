@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/ranks.h"
-#include "models/model.h"
 #include "tools/run_config.h"
 #include "tools/run_data.h"
 #include "tools/run_folder.h"
@@ -47,7 +46,7 @@ void check_same_files(const TrainRequest& request, const RunData& data);
 // It must also make the same of them: statistics and the order of classes may come from elsewhere.
 // `fork`: the message is that of a new run, which takes over what is known of each item.
 void check_same_data(const std::filesystem::path& checkpoint, const nlohmann::json& saved,
-                     const RunData& data, const Model& model, bool fork);
+                     const RunData& data, bool fork);
 
 // What may be a mistake: in the data, of settings that nothing reads, of a fork.
 // Throws as check_forked_split.

@@ -152,7 +152,7 @@ void TrainingRun::restore(const nlohmann::json& state) {
   const fs::path& checkpoint = request_.from.checkpoint;
   if (!request_.fork || has_item_memory(checkpoint, trainer()))
     check_same_data(checkpoint, state.value("data", nlohmann::json::object()), data_,
-                    session_.model(), request_.fork);
+                    request_.fork);
   session_.restore(state.at("session"));
   evaluated_ = state.at("evaluated").get<std::int64_t>();
   if (request_.fork) {
@@ -385,7 +385,7 @@ void TrainingRun::save() {
                                 {"session", session_.state()}};
   const fs::path target = checkpoint_folder(folder_->path(), step);
   std::map<std::string, std::string> texts =
-      model_files(data_.facts(), data_.tokenizer.get(), session_.model());
+      model_files(data_.facts(), data_.tokenizer.get(), config().model.kind->max_positions());
   if (std::string hashes = data_.image_hashes(); !hashes.empty())
     texts[kImageHashesFile] = std::move(hashes);
   texts["config.json"] = print_config(stored_config(), request_.loaded.origins, PrintMode::kPlain);
