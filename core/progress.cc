@@ -34,6 +34,12 @@ bool is_on(std::string_view value) { return !value.empty() && value != "0"; }
 
 bool is_smart_terminal(int fd) { return ::isatty(fd) && environment("TERM") != "dumb"; }
 
+bool use_color(int fd) {
+  if (is_on(environment("FORCE_COLOR"))) return true;
+  if (!environment("NO_COLOR").empty()) return false;
+  return is_on(environment("CLICOLOR_FORCE")) || is_smart_terminal(fd);
+}
+
 int width_of(std::string_view text) { return static_cast<int>(code_points(text)); }
 
 std::string clip(std::string_view text, int columns) {
@@ -62,14 +68,6 @@ double monotonic_seconds() {
 
 std::string utc_time() { return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr))); }
 
-bool use_color(int fd, std::optional<bool> flag) {
-  if (flag) return *flag;
-  if (is_on(environment("FORCE_COLOR"))) return true;
-  if (!environment("NO_COLOR").empty()) return false;
-  if (is_on(environment("CLICOLOR_FORCE"))) return true;
-  return is_smart_terminal(fd);
-}
-
 int terminal_columns(int fd) {
   const std::string_view text = environment("COLUMNS");
   int columns = 0;
@@ -79,8 +77,8 @@ int terminal_columns(int fd) {
   return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-ProgressOptions progress_options(int fd, std::optional<bool> color_flag) {
-  return {.live = is_smart_terminal(fd), .color = use_color(fd, color_flag), .level = log_level()};
+ProgressOptions progress_options(int fd) {
+  return {.live = is_smart_terminal(fd), .color = use_color(fd), .level = log_level()};
 }
 
 Progress::Progress(std::FILE* out, ProgressOptions options)

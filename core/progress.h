@@ -21,8 +21,6 @@ std::string format_count(std::int64_t count);  // "36,816"
 double monotonic_seconds();
 std::string utc_time();  // "2026-11-22T09:05:01Z"
 
-// Colour by `flag`, then FORCE_COLOR, NO_COLOR, CLICOLOR_FORCE, then the terminal.
-bool use_color(int fd, std::optional<bool> flag = {});
 int terminal_columns(int fd);  // COLUMNS, then the terminal's width, then 80
 
 struct ProgressOptions {
@@ -31,7 +29,8 @@ struct ProgressOptions {
   LogLevel level = LogLevel::kInfo;  // the bar and the lines of steps are kInfo
   std::function<double()> now = monotonic_seconds;
 };
-ProgressOptions progress_options(int fd, std::optional<bool> color_flag = {});
+// Colour by FORCE_COLOR, NO_COLOR, CLICOLOR_FORCE, then the terminal.
+ProgressOptions progress_options(int fd);
 
 struct ProgressText {
   std::string label;               // before the bar: "epoch 1/3"

@@ -230,7 +230,7 @@ TEST_CASE("progress: colour is used when asked for", "[progress]") {
   CHECK_THAT(display.take(), ContainsSubstring("\x1b[32m━━━━━━━━━━━━━━\x1b[0m "));
 }
 
-TEST_CASE("progress: terminal, environment and flag decide", "[progress]") {
+TEST_CASE("progress: terminal and environment decide", "[progress]") {
   const EnvironmentVariable force("FORCE_COLOR", nullptr), no("NO_COLOR", nullptr),
       cli("CLICOLOR_FORCE", nullptr), term("TERM", "xterm"), columns("COLUMNS", nullptr);
   int ends[2];
@@ -238,17 +238,16 @@ TEST_CASE("progress: terminal, environment and flag decide", "[progress]") {
   const int piped = ends[1];
   CHECK_FALSE(progress_options(piped).live);
   CHECK_FALSE(progress_options(piped).color);
-  CHECK(progress_options(piped, true).color);
+
   CHECK(terminal_columns(piped) == 80);
   {
     const EnvironmentVariable on("CLICOLOR_FORCE", "1");
-    CHECK(use_color(piped));
+    CHECK(progress_options(piped).color);
     CHECK_FALSE(progress_options(piped).live);
     const EnvironmentVariable off("NO_COLOR", "1");
-    CHECK_FALSE(use_color(piped));
+    CHECK_FALSE(progress_options(piped).color);
     const EnvironmentVariable stronger("FORCE_COLOR", "1");
-    CHECK(use_color(piped));
-    CHECK_FALSE(use_color(piped, false));
+    CHECK(progress_options(piped).color);
   }
   ::close(ends[0]);
   ::close(ends[1]);
@@ -259,7 +258,7 @@ TEST_CASE("progress: terminal, environment and flag decide", "[progress]") {
   const int terminal = ::open(::ptsname(controller), O_RDWR | O_NOCTTY);
   REQUIRE(terminal >= 0);
   CHECK(progress_options(terminal).live);
-  CHECK(use_color(terminal));
+  CHECK(progress_options(terminal).color);
   winsize size{};
   size.ws_col = 123;
   REQUIRE(::ioctl(terminal, TIOCSWINSZ, &size) == 0);
@@ -268,7 +267,7 @@ TEST_CASE("progress: terminal, environment and flag decide", "[progress]") {
     const EnvironmentVariable own("COLUMNS", "60");
     CHECK(terminal_columns(terminal) == 60);
     const EnvironmentVariable off("NO_COLOR", "1");
-    CHECK_FALSE(use_color(terminal));
+    CHECK_FALSE(progress_options(terminal).color);
     CHECK(progress_options(terminal).live);
     const EnvironmentVariable dumb("TERM", "dumb");
     CHECK_FALSE(progress_options(terminal).live);
