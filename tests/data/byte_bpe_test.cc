@@ -69,14 +69,7 @@ BpeVocabulary three_merges() {
 }
 
 BpeVocabulary learn(std::vector<std::string> lines, std::int64_t size) {
-  std::size_t given = 0;
-  return train_byte_bpe(
-      [&](std::string& line) {
-        if (given == lines.size()) return false;
-        line = lines[given++];
-        return true;
-      },
-      size);
+  return train_byte_bpe(each_of(std::move(lines)), size);
 }
 
 void write_files(const DataFolder& folder, const Tokenizer& tokenizer,

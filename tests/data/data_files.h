@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,15 @@ class DataFolder : public TemporaryFolder {
     return write(name, Bytes(text.begin(), text.end()));
   }
 };
+
+// Gives these lines, one a call, as trainers of vocabularies read them.
+inline std::function<bool(std::string&)> each_of(std::vector<std::string> lines) {
+  return [lines = std::move(lines), given = std::size_t{0}](std::string& line) mutable {
+    if (given == lines.size()) return false;
+    line = lines[given++];
+    return true;
+  };
+}
 
 inline Bytes gzip(const Bytes& plain) {
   z_stream stream{};

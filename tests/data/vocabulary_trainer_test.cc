@@ -12,14 +12,7 @@ namespace {
 using Tokens = std::vector<std::string>;
 
 Tokens train(std::vector<std::string> lines, const VocabularyOptions& options) {
-  std::size_t given = 0;
-  return train_vocabulary(
-      [&](std::string& line) {
-        if (given == lines.size()) return false;
-        line = lines[given++];
-        return true;
-      },
-      options);
+  return train_vocabulary(each_of(std::move(lines)), options);
 }
 
 }  // namespace

@@ -84,9 +84,4 @@ inline void on_every_transport(const std::function<void(const Transport&)>& body
   }
 }
 
-// `body(ranks)` on so many threads, or on none.
-inline void on_ranks(int size, const std::function<void(std::shared_ptr<Ranks>)>& body) {
-  size == 1 ? body(one_rank()) : on_thread_ranks(size, body);
-}
-
 }  // namespace vcas

@@ -3,6 +3,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/model_fixture.h"
+#include "tests/support/reference/tensors.h"
 #include "tests/support/watched_ops.h"
 
 using namespace vcas;
@@ -14,17 +15,10 @@ struct Given {
   int scores = 0, dy_norms = 0, x_norms = 0, wrong = 0;
 };
 
-double norm_of_row(const Tensor& rows, std::int64_t r) {
-  double squares = 0;
-  for (std::int64_t c = 0; c < rows.width(); ++c)
-    squares += std::pow(rows.ptr<double>()[r * rows.width() + c], 2);
-  return std::sqrt(squares);
-}
-
 // Whether each is the norm of its row as it is now.
 bool are_norms_of(const Tensor& norm, const Tensor& rows) {
   for (std::int64_t r = 0; r < rows.rows(); ++r) {
-    const double want = norm_of_row(rows, r), got = norm_of_row(norm, r);
+    const double want = reference::norm_of_row(rows, r), got = reference::norm_of_row(norm, r);
     if (!(std::abs(got - want) <= 1e-14 * (1e-300 + want))) return false;
   }
   return norm.rows() == rows.rows();

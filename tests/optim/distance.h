@@ -4,8 +4,11 @@
 #include <cmath>
 #include <vector>
 
+#include "tests/support/catch.h"
+
 // ||a - b|| / ||b||
 inline double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
   double difference = 0, norm = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);

@@ -26,7 +26,7 @@ void copy_to(ForwardFixture& f, const std::vector<float>& from, const Tensor& to
 std::vector<Trained> train(int ranks, const ForwardFixture::Settings& settings, std::int64_t until,
                            const Trained* start = nullptr) {
   std::vector<Trained> all(static_cast<std::size_t>(ranks));
-  const auto body = [&](std::shared_ptr<Ranks> own) {
+  on_ranks(ranks, [&](std::shared_ptr<Ranks> own) {
     ForwardFixture::Settings shared = settings;
     shared.ranks = own;
     ForwardFixture f(shared);
@@ -47,11 +47,7 @@ std::vector<Trained> train(int ranks, const ForwardFixture::Settings& settings, 
       result.moments.push_back(f.host(state.tensor));
     result.memory.assign(f.trainer->item_memory().begin(), f.trainer->item_memory().end());
     result.state = f.trainer->state();
-  };
-  if (ranks == 1)
-    body(one_rank());
-  else
-    on_thread_ranks(ranks, body);
+  });
   return all;
 }
 

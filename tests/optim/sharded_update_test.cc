@@ -1,7 +1,7 @@
 // Each rank sums and updates parts of its own, and all have the whole.
-#include <cmath>
 #include <limits>
 
+#include "tests/optim/distance.h"
 #include "tests/optim/trainer_fixture.h"
 #include "tests/support/check_error.h"
 #include "tests/support/thread_ranks.h"
@@ -18,10 +18,6 @@ struct Trained {
   nlohmann::json state;
   std::vector<StepReport> reports;
 };
-
-void on_ranks(int size, const std::function<void(std::shared_ptr<Ranks>)>& body) {
-  size == 1 ? body(one_rank()) : on_thread_ranks(size, body);
-}
 
 // Trains to step `until`, from `start` where that is given.
 std::vector<Trained> train(int size, TrainerOptions options, std::int64_t until,
@@ -60,16 +56,6 @@ TrainerOptions exact(const std::string& optimizer) {
   options.optimizer.kind.type = optimizer;
   options.optimizer.weight_decay = 0.01;
   return options;
-}
-
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  REQUIRE(a.size() == b.size());
-  double difference = 0, norm = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
-    norm += std::pow(static_cast<double>(b[i]), 2);
-  }
-  return std::sqrt(difference / norm);
 }
 
 }  // namespace

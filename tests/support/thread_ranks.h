@@ -98,4 +98,9 @@ inline void on_thread_ranks(int size, const std::function<void(std::shared_ptr<R
     if (failure) std::rethrow_exception(failure);
 }
 
+// The same, but one rank runs on this thread.
+inline void on_ranks(int size, const std::function<void(std::shared_ptr<Ranks>)>& body) {
+  size == 1 ? body(one_rank()) : on_thread_ranks(size, body);
+}
+
 }  // namespace vcas
