@@ -179,21 +179,19 @@ double count_padded_step(const RunConfig& config, const RunData& data, const Bat
 
 Session::Session(const RunConfig& config, const RunData& data, const Watch& watch,
                  std::shared_ptr<Ranks> ranks)
-    : config_(config), data_(data), ranks_(std::move(ranks)), formula_({}) {
-  ReadyModel ready = make_model(config, data.facts(), data.tokenizer.get(), data.limits,
-                                std::max(config.micro_batch(), config.eval_batch()), watch);
-  ops_ = std::move(ready.ops);
-  check_same_device(ops_->name(), *ranks_);  // before they exchange what lies there
-  ranges_ = ready.ranges;
-  trace_ = ready.trace;
-  finite_ = ready.finite;
-  model_ = std::move(ready.model);
-  model_->graph.parameters().initialize(*ops_, config.seed);
+    : config_(config),
+      data_(data),
+      ranks_(std::move(ranks)),
+      ready_(make_model(config, data.facts(), data.tokenizer.get(), data.limits,
+                        std::max(config.micro_batch(), config.eval_batch()), watch)),
+      formula_({}) {
+  check_same_device(ops().name(), *ranks_);  // before they exchange what lies there
+  model().graph.parameters().initialize(ops(), config.seed);
   if (!config.model.pretrained.empty() && !data.goes_on)
     pretrained_ = load_pretrained(find_pretrained(config.model.pretrained),
-                                  model_options(config, data.tokenizer.get()), *model_, *ops_);
+                                  model_options(config, data.tokenizer.get()), model(), ops());
   Loader loader(*data.train, loader_options());
-  formula_ = make_formula(model_->graph, loader.next());
+  formula_ = make_formula(model().graph, loader.next());
   steps_per_epoch_ = loader.steps_per_epoch();
   total_steps_ = vcas::total_steps(config, steps_per_epoch_);
   LoaderOptions probe_options = loader_options();
@@ -202,7 +200,7 @@ Session::Session(const RunConfig& config, const RunData& data, const Watch& watc
   options.items = data.train->size();
   options.ranks = ranks_;
   trainer_ =
-      std::make_unique<Trainer>(*model_, *ops_, options, [this, probe_options](std::int64_t first) {
+      std::make_unique<Trainer>(model(), ops(), options, [this, probe_options](std::int64_t first) {
         return std::make_unique<Loader>(*data_.train, probe_options, first);
       });
 }
@@ -210,19 +208,19 @@ Session::Session(const RunConfig& config, const RunData& data, const Watch& watc
 LoaderOptions Session::loader_options() const {
   LoaderOptions options = train_loader_options(config_);
   options.place = ranks_->place();
-  options.label_run = label_run(model_->graph, config_.micro_batch());
+  options.label_run = label_run(model().graph, config_.micro_batch());
   options.label_part = config_.micro_batch();
   return options;
 }
 
 void Session::start_recording() {
-  if (trace_) trace_->begin();
-  if (ranges_) ranges_->start();
+  if (ready_.trace) ready_.trace->begin();
+  if (ready_.ranges) ready_.ranges->start();
 }
 
 void Session::stop_recording() {
-  if (ranges_) ranges_->stop();
-  if (trace_) trace_->close();
+  if (ready_.ranges) ready_.ranges->stop();
+  if (ready_.trace) ready_.trace->close();
 }
 
 void Session::prepare() {
@@ -232,7 +230,7 @@ void Session::prepare() {
   const Batch& batch = loader.next();
   if (data_.limits.tokens > 0) padded_step_flops_ = count_padded_step(config_, data_, batch);
   // Ranks may have texts of different lengths.
-  const StepFlops own = count_exact_step(*model_, *ops_, config_, batch);
+  const StepFlops own = count_exact_step(model(), ops(), config_, batch);
   const double mine[] = {own.forward, own.backward, padded_step_flops_};
   const std::vector<double> all = ranks_->gather_all(mine);
   const auto mean = [&](std::size_t of) {
@@ -258,8 +256,8 @@ void Session::queue_step() {
   const Batch& batch = loader_->next();
   totals_.data_seconds += monotonic_seconds() - start;
 
-  const ProfiledRange range(ranges_, "step");
-  const double looked = ops_->look_seconds();
+  const ProfiledRange range(ready_.ranges, "step");
+  const double looked = ops().look_seconds();
   const Counted before = counted_so_far();
   const bool exact = trainer_->queue(batch).exact;
   const double forward = flops(Phase::kForward) - before.forward;
@@ -278,7 +276,7 @@ void Session::queue_step() {
     counted.formula_forward = step.cost().forward;
     counted.formula_backward = step.cost().backward;
   }
-  queued_.push_back({counted, ops_->look_seconds() - looked});
+  queued_.push_back({counted, ops().look_seconds() - looked});
 }
 
 void Session::finish_steps(bool all, const std::function<void(const StepReport&)>& take) {
@@ -307,7 +305,7 @@ StepReport Session::finish_step() {
   totals_.step_seconds.optimizer += report.seconds.optimizer;
   totals_.items += report.items;
   totals_.dropped_items += report.dropped;
-  if (report.measured && !ranges_) {
+  if (report.measured && !ready_.ranges) {
     probed_ratio_ += report.seconds.backward / report.seconds.forward;
     ++probed_steps_;
     if (report.probed) {
@@ -331,7 +329,7 @@ StepReport Session::finish_step() {
 
 std::optional<TestResult> Session::evaluate(const std::function<bool()>& stop) {
   const double start = monotonic_seconds();
-  const ProfiledRange range(ranges_, "eval");
+  const ProfiledRange range(ready_.ranges, "eval");
   const auto evaluate_batch = [&](const Batch& batch, std::vector<float>* logits) {
     return trainer_->evaluate(batch, logits);
   };
@@ -346,7 +344,7 @@ double Session::epoch(std::int64_t step) const {
 
 double Session::flops(Phase phase) const {
   const auto earlier = earlier_flops_.find(phase);
-  return ops_->flops(phase) + (earlier == earlier_flops_.end() ? 0 : earlier->second);
+  return ready_.ops->flops(phase) + (earlier == earlier_flops_.end() ? 0 : earlier->second);
 }
 
 Session::Counted Session::counted_so_far() const {
@@ -414,21 +412,21 @@ nlohmann::json Session::state() const {
                           {"totals", totals},
                           {"flops", flops_by_phase},
                           {"formula", formula_.to_json()}};
-  if (const ProductChoices* const products = ops_->product_choices())
+  if (const ProductChoices* const products = ready_.ops->product_choices())
     state["products"] = products->chosen;
   return state;
 }
 
 void Session::restore(const nlohmann::json& state) {
   try {
-    if (ProductChoices* const products = ops_->product_choices())
+    if (ProductChoices* const products = ops().product_choices())
       products->chosen = state.value("products", products->chosen);
     trainer_->restore(state.at("trainer"));
     totals_.from_json(state.at("totals"));
     probed_ratios_ = state.at("totals").value("probed_ratios", std::vector<double>());
     backward_of_forward_ = estimate_median(probed_ratios_);
     prepare();
-    ops_->reset();
+    ops().reset();
     for (const auto& [phase, name] : kTrainPhases)
       earlier_flops_[phase] = state.at("flops").at(name).get<double>() / ranks_->size();
     dropped_forward_ = state.at("flops").value("dropped_forward", 0.0) / ranks_->size();

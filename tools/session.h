@@ -86,16 +86,17 @@ class Session {
 
   Trainer& trainer() { return *trainer_; }
   const Trainer& trainer() const { return *trainer_; }
-  Model& model() { return *model_; }
-  const Model& model() const { return *model_; }
-  CountOps& ops() { return *ops_; }
+  Model& model() { return *ready_.model; }
+  const Model& model() const { return *ready_.model; }
+  CountOps& ops() { return *ready_.ops; }
+
   // Whether steps can be recorded: there is a trace, or the device has a profiler.
-  bool records() const { return trace_ || ranges_; }
+  bool records() const { return ready_.trace || ready_.ranges; }
   // Steps are recorded between the two. The trace is complete after the second.
   void start_recording();
   void stop_recording();
   // From here on kDiverged has the operation that made the number. Needs Watch::finite.
-  void watch() { finite_->watch(); }
+  void watch() { ready_.finite->watch(); }
   RunTotals& totals() { return totals_; }
   const RunTotals& totals() const { return totals_; }
   // What the pretrained weights gave. Empty: the model starts from random ones.
@@ -154,11 +155,7 @@ class Session {
   const RunConfig config_;
   const RunData& data_;
   std::shared_ptr<Ranks> ranks_;
-  RangeOps* ranges_ = nullptr;   // of ops_; null where the device has no profiler
-  TraceOps* trace_ = nullptr;    // of ops_; null: no trace is wanted
-  FiniteOps* finite_ = nullptr;  // of ops_; null: not wanted
-  std::unique_ptr<CountOps> ops_;
-  std::unique_ptr<Model> model_;
+  ReadyModel ready_;
   std::int64_t steps_per_epoch_, total_steps_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<Loader> loader_;
