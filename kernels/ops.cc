@@ -1,6 +1,6 @@
 #include "kernels/ops.h"
 
-#include <chrono>
+#include "core/progress.h"
 
 namespace vcas {
 namespace {
@@ -21,17 +21,16 @@ class CopyingMailbox final : public Mailbox {
 
 class HostTimeline final : public Timeline {
  public:
-  void mark() override { marks_.push_back(std::chrono::steady_clock::now()); }
+  void mark() override { marks_.push_back(monotonic_seconds()); }
   std::vector<double> take_seconds() override {
     std::vector<double> seconds;
-    for (std::size_t i = 1; i < marks_.size(); ++i)
-      seconds.push_back(std::chrono::duration<double>(marks_[i] - marks_[i - 1]).count());
+    for (std::size_t i = 1; i < marks_.size(); ++i) seconds.push_back(marks_[i] - marks_[i - 1]);
     marks_.clear();
     return seconds;
   }
 
  private:
-  std::vector<std::chrono::steady_clock::time_point> marks_;
+  std::vector<double> marks_;
 };
 
 }  // namespace

@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "core/json_value.h"
+#include "core/progress.h"
 #include "core/xxh3.h"
 
 namespace vcas {
@@ -98,14 +99,12 @@ class Trainer::Stopwatch {
  public:
   // Seconds since the last lap.
   double lap() {
-    const auto now = std::chrono::steady_clock::now();
-    const double seconds = std::chrono::duration<double>(now - last_).count();
-    last_ = now;
-    return seconds;
+    const double now = monotonic_seconds();
+    return now - std::exchange(last_, now);
   }
 
  private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  double last_ = monotonic_seconds();
 };
 
 Trainer::Trainer(Model& model, Ops& ops, const TrainerOptions& options,

@@ -1,7 +1,8 @@
 #include "kernels/decorators/count_ops.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include "core/progress.h"
 
 namespace vcas {
 
@@ -128,11 +129,10 @@ CostTally& CountOps::add(const Call& call) {
 
 template <class Args>
 void CountOps::count(const Args& args) {
-  using Clock = std::chrono::steady_clock;
   const bool look = current_->name.ends_with("/probe");
   const Call call{current_, Args::kName, Args::kFamily, look ? Phase::kProbe : phase_,
                   op_cost(args)};
-  const Clock::time_point start = look ? Clock::now() : Clock::time_point{};
+  const double start = look ? monotonic_seconds() : 0;
   if (timing_) timeline_->mark();
   inner_->run(args);
   ++calls_;
@@ -144,7 +144,7 @@ void CountOps::count(const Args& args) {
     if (timed_.size() == kMostTimed) add_seconds();
   }
   if (!look) return;
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const double seconds = monotonic_seconds() - start;
   if (!timing_) tally.seconds += seconds;
   if (phase_ != Phase::kProbe) look_seconds_ += seconds;
 }

@@ -1,9 +1,9 @@
 // Seconds of what a device does.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 
+#include "core/progress.h"
 #include "kernels/ops.h"
 
 namespace vcas {
@@ -16,13 +16,13 @@ class DeviceClock {
     std::byte byte;
     ops.join(Ops::kAllTickets);
     ops.copy_to_host(&byte, ready.data, sizeof byte);
-    const auto now = std::chrono::steady_clock::now();
-    if (seconds) *seconds += std::chrono::duration<double>(now - last_).count();
+    const double now = monotonic_seconds();
+    if (seconds) *seconds += now - last_;
     last_ = now;
   }
 
  private:
-  std::chrono::steady_clock::time_point last_;
+  double last_ = 0;
 };
 
 }  // namespace vcas

@@ -9,12 +9,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
 
+#include "core/progress.h"
 #include "data/idx.h"
 #include "data/loader.h"
 #include "data/wordnet.h"
@@ -136,9 +136,9 @@ class Study {
     double total = 0, seconds = 0;
     for (int draw = 0; draw < draws; ++draw) {
       Exec exec = model_->graph.make_exec(seed_, static_cast<std::uint64_t>(draw), true);
-      const auto start = std::chrono::steady_clock::now();
+      const double start = monotonic_seconds();
       const auto& g = gradient(exec, sampled_.get());
-      seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      seconds += monotonic_seconds() - start;
       for (std::size_t p = 0; p < list.size(); ++p) {
         double along = 0;
         const auto [begin, end] = range(list[p]);

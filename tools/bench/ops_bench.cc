@@ -20,7 +20,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <deque>
 #include <limits>
@@ -29,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/progress.h"
 #include "kernels/op_cost.h"
 #include "kernels/ops/samples.h"
 
@@ -128,12 +128,6 @@ struct Machine {
   double bytes_per_second = 0;
 };
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 // Until a device that queues its work has done it.
 template <class Args>
 void wait(Ops& ops, const Args& args) {
@@ -155,10 +149,10 @@ double best_seconds(Ops& ops, const Args& args) {
   double best = std::numeric_limits<double>::infinity();
   for (int repeat = 0; repeat < 4; ++repeat) {
     wait(ops, args);
-    const Clock::time_point start = Clock::now();
+    const double start = monotonic_seconds();
     for (int run = 0; run < kRuns; ++run) ops.run(args);
     wait(ops, args);
-    best = std::min(best, seconds_since(start) / kRuns);
+    best = std::min(best, (monotonic_seconds() - start) / kRuns);
   }
   return best;
 }
@@ -183,13 +177,13 @@ template <class Args, class Run>
 void time_calls(benchmark::State& state, Ops& ops, const Machine& machine, const Args& args,
                 const Run& run) {
   wait(ops, args);
-  const Clock::time_point start = Clock::now();
+  const double start = monotonic_seconds();
   std::int64_t left = static_cast<std::int64_t>(state.max_iterations);
   for (auto _ : state) {
     run();
     if (--left == 0) wait(ops, args);
   }
-  const double seconds = seconds_since(start) / static_cast<double>(state.iterations());
+  const double seconds = (monotonic_seconds() - start) / static_cast<double>(state.iterations());
   const Cost cost = op_cost(args);
   state.counters["GB/s"] = cost.bytes / seconds / 1e9;
   state.counters["of_copy"] = cost.bytes / seconds / machine.bytes_per_second;
