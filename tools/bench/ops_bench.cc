@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "core/progress.h"
+#include "kernels/decorators/each_tensor.h"
 #include "kernels/op_cost.h"
 #include "kernels/ops/samples.h"
 
@@ -131,16 +132,12 @@ struct Machine {
 // Until a device that queues its work has done it.
 template <class Args>
 void wait(Ops& ops, const Args& args) {
-  struct FirstOutput {
-    const void* data = nullptr;
-    void out(const char*, const Tensor& tensor, bool = false) {
-      if (!data) data = tensor.data;
-    }
-    void in(const char*, const Tensor&) {}
-  } first;
-  args.visit(first);
+  const void* first = nullptr;  // output
+  args.visit(EachTensor{[&](const char*, const Tensor& tensor, bool is_output) {
+    if (is_output && !first) first = tensor.data;
+  }});
   char byte = 0;
-  ops.copy_to_host(&byte, first.data, sizeof byte);
+  ops.copy_to_host(&byte, first, sizeof byte);
 }
 
 template <class Args>
