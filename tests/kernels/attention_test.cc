@@ -43,11 +43,8 @@ const RandomKey kKey{.seed = 9, .stream = Stream::kDropout, .step = 2, .site = 3
 
 // body(tensors) for bf16 and for f32 in TF32 on every device with tensor cores that is here.
 void on_tensor_cores(const std::function<void(TestTensors&)>& body) {
-  for (const std::string& device : test_devices())
-    if (device != "cpu") {
-      on_backend(device, *make_ops(device, Precision::kBf16), DType::kBF16, body);
-      on_backend(device, *make_ops(device, Precision::kTf32), DType::kF32, body);
-    }
+  for (const Precision precision : {Precision::kBf16, Precision::kTf32})
+    on_emu_and_cuda(precision, body);
 }
 
 // For results of sums of `length` numbers. In TF32 factors are off by up to 2^-11 of themselves:
@@ -388,25 +385,22 @@ TEST_CASE("attention_forward rounds probabilities for tensor cores", "[attention
 TEST_CASE("attention rounds its factors to TF32, and does not cut them off",
           "[attention][tensor_core]") {
   constexpr std::int64_t kWidth = 16;
-  for (const std::string& device : test_devices()) {
-    if (device == "cpu") continue;
-    on_backend(device, *make_ops(device, Precision::kTf32), DType::kF32, [&](TestTensors& t) {
-      // A number half way between two of TF32 in query, key or value, all else ones; scores are 4.
-      const double between = 1 + 0x1p-11, above = 1 + 0x1p-10;
-      for (const std::int64_t part : {0, 1, 2}) {
-        INFO("part " << part);
-        const AttentionForward args{
-            .y = t.unset({1, kWidth}),
-            .lse = t.wide_unset({1, 1}),
-            .qkv = t.filled({1, 3 * kWidth},
-                            [&](std::int64_t i) { return i / kWidth == part ? between : 1; }),
-            .offsets = t.offsets({0, 1})};
-        t.ops().run(args);
-        CHECK(std::abs(t.read(args.lse)[0] - 4 * (part < 2 ? above : 1)) < 1e-5);
-        CHECK(std::abs(t.read(args.y)[0] - (part == 2 ? above : 1)) < 1e-5);
-      }
-    });
-  }
+  on_emu_and_cuda(Precision::kTf32, [](TestTensors& t) {
+    // A number half way between two of TF32 in query, key or value, all else ones; scores are 4.
+    const double between = 1 + 0x1p-11, above = 1 + 0x1p-10;
+    for (const std::int64_t part : {0, 1, 2}) {
+      INFO("part " << part);
+      const AttentionForward args{
+          .y = t.unset({1, kWidth}),
+          .lse = t.wide_unset({1, 1}),
+          .qkv = t.filled({1, 3 * kWidth},
+                          [&](std::int64_t i) { return i / kWidth == part ? between : 1; }),
+          .offsets = t.offsets({0, 1})};
+      t.ops().run(args);
+      CHECK(std::abs(t.read(args.lse)[0] - 4 * (part < 2 ? above : 1)) < 1e-5);
+      CHECK(std::abs(t.read(args.y)[0] - (part == 2 ? above : 1)) < 1e-5);
+    }
+  });
 }
 
 TEST_CASE("attention on tensor cores has the same bits in any order of threads",

@@ -104,52 +104,41 @@ TEST_CASE("what a body that throws has begun is joined", "[beside]") {
 }
 
 TEST_CASE("a graph that does not join its branch is an error that says so", "[beside][repeat]") {
-  for (const std::string& device : test_devices()) {
-    if (device == "cpu") continue;
-    INFO(device);
-    const auto ops = make_ops(device);
-    TestTensors t(*ops, DType::kF32);
+  on_emu_and_cuda(Precision::kF32, [](TestTensors& t) {
     const Tensor y = t.unset({1});
     std::unique_ptr<Recording> recording;
-    const auto body = [&] { ops->beside([&] { ops->run(set(y, 1)); }); };
-    ops->repeat(recording, body);
-    CHECK_THROWS_WITH(ops->repeat(recording, body),
+    const auto body = [&] { t.ops().beside([&] { t.ops().run(set(y, 1)); }); };
+    t.ops().repeat(recording, body);
+    CHECK_THROWS_WITH(t.ops().repeat(recording, body),
                       ContainsSubstring("a graph ends before what runs beside it"));
-    ops->run(set(y, 2));
+    t.ops().run(set(y, 2));
     CHECK(t.read(y)[0] == 2);
-  }
+  });
 }
 
 TEST_CASE("a body copies to the host, but not from it", "[beside]") {
-  for (const std::string& device : test_devices()) {
-    if (device == "cpu") continue;
-    INFO(device);
-    const auto ops = make_ops(device);
-    TestTensors t(*ops, DType::kF32);
+  on_emu_and_cuda(Precision::kF32, [](TestTensors& t) {
     const Tensor y = t.unset({1});
     float read = 0;
-    const auto write = [&] { ops->copy_to_device(y.data, &read, sizeof read); };
-    ops->beside([&] {
-      ops->run(set(y, 3));
-      ops->copy_to_host(&read, y.data, sizeof read);
+    const auto write = [&] { t.ops().copy_to_device(y.data, &read, sizeof read); };
+    t.ops().beside([&] {
+      t.ops().run(set(y, 3));
+      t.ops().copy_to_host(&read, y.data, sizeof read);
     });
     CHECK(read == 3);
-    CHECK_THROWS_WITH(ops->beside(write),
+    CHECK_THROWS_WITH(t.ops().beside(write),
                       ContainsSubstring("a copy from the host in a body beside others"));
-    ops->join(Ops::kAllTickets);
+    t.ops().join(Ops::kAllTickets);
     read = 4;
     write();
     CHECK(t.read(y)[0] == 4);
-  }
+  });
 }
 
 TEST_CASE("a body in a body is an error that says so", "[beside]") {
-  for (const std::string& device : test_devices()) {
-    if (device == "cpu") continue;
-    INFO(device);
-    const auto ops = make_ops(device);
-    CHECK_THROWS_WITH(ops->beside([&] { ops->beside([] {}); }),
+  on_emu_and_cuda(Precision::kF32, [](TestTensors& t) {
+    CHECK_THROWS_WITH(t.ops().beside([&] { t.ops().beside([] {}); }),
                       ContainsSubstring("a body beside others begins a further one"));
-    ops->join(Ops::kAllTickets);
-  }
+    t.ops().join(Ops::kAllTickets);
+  });
 }

@@ -105,23 +105,19 @@ TEST_CASE("a workspace that has moved is captured anew", "[repeat]") {
 }
 
 TEST_CASE("a host copy while a graph is captured is an error that says so", "[repeat]") {
-  for (const std::string& device : test_devices()) {
-    if (device == "cpu") continue;
-    INFO(device);
-    const auto ops = make_ops(device);
-    TestTensors t(*ops, DType::kF32);
+  on_emu_and_cuda(Precision::kF32, [](TestTensors& t) {
     const Tensor y = t.normal({3});
     const auto refused = [&](const std::function<void()>& body) {
       std::unique_ptr<Recording> recording;
-      ops->repeat(recording, body);
-      CHECK_THROWS_WITH(ops->repeat(recording, body),
+      t.ops().repeat(recording, body);
+      CHECK_THROWS_WITH(t.ops().repeat(recording, body),
                         ContainsSubstring("while a graph is captured"));
-      ops->run(Fill{.y = y, .value = 2});
+      t.ops().run(Fill{.y = y, .value = 2});
       CHECK(t.read(y) == std::vector<double>{2, 2, 2});
     };
     float host = 0;
-    refused([&] { ops->copy_to_host(&host, y.data, sizeof host); });
-    refused([&] { ops->copy_to_device(y.data, &host, sizeof host); });
-    refused([&] { ops->deallocate(ops->allocate(8), 8); });
-  }
+    refused([&] { t.ops().copy_to_host(&host, y.data, sizeof host); });
+    refused([&] { t.ops().copy_to_device(y.data, &host, sizeof host); });
+    refused([&] { t.ops().deallocate(t.ops().allocate(8), 8); });
+  });
 }

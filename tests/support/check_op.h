@@ -172,6 +172,15 @@ void on_backend(const std::string& name, Ops& ops, DType dtype, const Body& body
   body(tensors);
 }
 
+// body(tensors) on the devices that queue their work: the emulated one, and a GPU where there is
+// one.
+template <class Body>
+void on_emu_and_cuda(Precision precision, const Body& body) {
+  for (const std::string& device : test_devices())
+    if (device != "cpu")
+      on_backend(device, *make_ops(device, precision), compute_dtype(precision), body);
+}
+
 // body(tensors) for f32 and f64 on every backend that is here: the CPU's instruction sets, the
 // emulated device, and a GPU. For operations on statistics alone: in bf16 they are those of f32.
 template <class Body>
@@ -195,9 +204,7 @@ void on_every_backend_but_bf16(const Body& body) {
 template <class Body>
 void on_every_backend(const Body& body) {
   on_every_backend_but_bf16(body);
-  for (const std::string& device : test_devices())
-    if (device != "cpu")
-      on_backend(device, *make_ops(device, Precision::kBf16), DType::kBF16, body);
+  on_emu_and_cuda(Precision::kBf16, body);
 }
 
 // How far an output may be from that of the specification. Integers and NaN agree exactly.
