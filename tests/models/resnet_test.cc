@@ -385,11 +385,7 @@ TEST_CASE("weights under the names of torchvision are read", "[resnet]") {
     model->graph.parameters().initialize(*ops, 1);
     const LoadReport report = load_hf_weights(file, description.options, *model, *ops);
     CHECK((report.missing.empty() && report.unexpected.empty()));
-    std::vector<float> all;
-    for (const Parameter& parameter : model->graph.parameters().stored())
-      all.insert(all.end(), parameter.value.ptr<float>(),
-                 parameter.value.ptr<float>() + parameter.value.elements());
-    return all;
+    return stored_numbers(*model);
   };
   CHECK(loaded(folder.path() / "torchvision.safetensors") == loaded(golden / "model.safetensors"));
 }

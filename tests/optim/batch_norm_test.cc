@@ -146,14 +146,6 @@ struct NormedTraining {
     RandomBatches batches(options.batch, kPixels, kClasses, trainer->steps());
     while (trainer->steps() < steps) trainer->step(batches.next());
   }
-  // Parameters, then running statistics.
-  std::vector<float> tensors() const {
-    std::vector<float> all;
-    for (const Parameter& parameter : model->graph.parameters().stored())
-      all.insert(all.end(), parameter.value.ptr<float>(),
-                 parameter.value.ptr<float>() + parameter.value.elements());
-    return all;
-  }
 
  private:
   static constexpr std::int64_t kPixels = 2 * 6 * 6;
@@ -162,7 +154,7 @@ struct NormedTraining {
 std::vector<float> trained(const TrainerOptions& options, std::int64_t steps) {
   NormedTraining training(options);
   training.run(steps);
-  return training.tensors();
+  return stored_numbers(*training.model);
 }
 
 }  // namespace
@@ -245,7 +237,7 @@ TEST_CASE("a resumed run that samples above batch norms has the bits of the whol
     save_checkpoint(folder.path() / "saved", *first.trainer, first.trainer->state(), {});
     second.trainer->restore(load_checkpoint(folder.path() / "saved", *second.trainer));
     second.run(24);
-    CHECK(second.tensors() == whole.tensors());
+    CHECK(stored_numbers(*second.model) == stored_numbers(*whole.model));
     CHECK(second.trainer->state() == whole.trainer->state());
   }
 }

@@ -6,6 +6,7 @@
 #include "tests/core/temporary_folder.h"
 #include "tests/optim/trainer_fixture.h"
 #include "tests/support/check_layer.h"
+#include "tests/support/model_fixture.h"
 #include "tests/support/thread_ranks.h"
 
 namespace fs = std::filesystem;
@@ -99,14 +100,7 @@ struct CenteredRun {
     RandomBatches batches(kItems, kWidth, kClasses, trainer->steps());
     while (trainer->steps() < until) trainer->step(batches.next());
   }
-  // Parameters, then the state.
-  std::vector<float> stored() const {
-    std::vector<float> all;
-    for (const Parameter& parameter : model->graph.parameters().stored())
-      all.insert(all.end(), parameter.value.ptr<float>(),
-                 parameter.value.ptr<float>() + parameter.value.elements());
-    return all;
-  }
+  std::vector<float> stored() const { return stored_numbers(*model); }
   std::vector<float> state() const {
     const std::vector<float> all = stored();
     return {all.end() - kWidth, all.end()};

@@ -11,6 +11,15 @@
 
 namespace vcas {
 
+// Parameters in f32, then the state, of a model on the CPU.
+inline std::vector<float> stored_numbers(const Model& model) {
+  std::vector<float> all;
+  for (const Parameter& parameter : model.graph.parameters().stored())
+    all.insert(all.end(), parameter.value.ptr<float>(),
+               parameter.value.ptr<float>() + parameter.value.elements());
+  return all;
+}
+
 enum class SamplingMode {
   kExact,
   kItems,         // SampleA only
