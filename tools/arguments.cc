@@ -112,7 +112,7 @@ struct TrainArguments final : ConfigArguments {
     if (forks()) {
       const bool is_of_run = fs::exists(request.from.run / "metrics.jsonl");  // else a copy
       const fs::path& source = is_of_run ? request.from.run : request.from.checkpoint;
-      loaded.own_folder = source.string() + "-fork";
+      loaded.own_folder = named(source).string() + "-fork";
     }
     start(request);
   }

@@ -105,11 +105,17 @@ void RunConfig::validate(ConfigErrors& errors) const {
                "vcas vocab > vocab.txt\" learns one");
 }
 
+fs::path named(const fs::path& path) {
+  const fs::path name = path.filename();
+  if (!name.empty() && name != "." && name != "..") return path;
+  return fs::absolute(path / "x").lexically_normal().parent_path();
+}
+
 // Empty unless the file is the configuration that a run has saved.
 static fs::path run_that_saved(const fs::path& file) {
-  const fs::path folder = file.parent_path();
+  const fs::path folder = named(file.parent_path());
   if (file.filename() != "config.json") return {};
-  if (fs::exists(folder / "trainer_state.json")) return folder.parent_path();
+  if (fs::exists(folder / "trainer_state.json")) return named(folder.parent_path());
   return fs::exists(folder / "metrics.jsonl") ? folder : fs::path();
 }
 

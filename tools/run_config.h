@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -158,6 +159,9 @@ struct LoadedConfig {
 
   std::string folder() const { return config.run.folder.empty() ? own_folder : config.run.folder; }
 };
+
+// The same place by a path that ends in a name, as "." does not: folders beside it take that name.
+std::filesystem::path named(const std::filesystem::path& path);
 
 // File, then environment (VCAS_DEVICE, VCAS_NUM_THREADS), then overrides "a.b=c". An empty path
 // stands for the defaults. The configuration that a run has saved is no reason to overwrite a run.

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <regex>
+#include <set>
 #include <utility>
 
 #include "core/error.h"
@@ -28,7 +29,13 @@ bool is_harmless(const std::string& key) {
   return key.starts_with("run.") || std::ranges::count(kHarmless, key) > 0;
 }
 
-bool is_checkpoint(const fs::path& folder) { return fs::exists(folder / "trainer_state.json"); }
+// False too where permissions do not let one see it.
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+bool is_checkpoint(const fs::path& folder) { return is_there(folder / "trainer_state.json"); }
 
 // What runs write besides the lock. Other files that users keep there are not ours to remove.
 bool is_of_a_run(const std::string& name) {
@@ -54,7 +61,7 @@ void remove_rubbish(const fs::path& folder) {
 // Nothing but what a start leaves that was interrupted at once.
 bool is_unused(const fs::path& folder) {
   std::error_code error;
-  return !fs::exists(folder, error) ||
+  return !is_there(folder) ||
          std::ranges::all_of(fs::directory_iterator(folder, error), [](const auto& entry) {
            const std::string name = entry.path().filename().string();
            return name == kLockFile || is_rubbish(name);
@@ -102,7 +109,7 @@ fs::path set_aside(const fs::path& folder) { return folder / "replaced"; }
 fs::path moving(const fs::path& folder) { return folder / "replaced.tmp"; }
 
 bool is_run(const fs::path& folder) {
-  return fs::exists(folder / "metrics.jsonl") || fs::exists(folder / kComparisonFile);
+  return is_there(folder / "metrics.jsonl") || is_there(folder / kComparisonFile);
 }
 
 // Whether `folder` is a run's, whole or what a kill has left of it.
@@ -175,25 +182,32 @@ bool begins_with(const fs::path& file, std::string_view begin) {
   return text == begin;
 }
 
-// The number of "x-3" among the runs of "x", 1 of "x" itself; empty for other names.
-std::optional<std::int64_t> run_number(std::string_view name, std::string_view base) {
-  if (!name.starts_with(base)) return std::nullopt;
-  name.remove_prefix(base.size());
-  if (name.empty()) return 1;
-  const auto number = parse_number<std::int64_t>(name.substr(1));
-  return name[0] == '-' && number >= 2 ? number : std::nullopt;
+// The number of "x-3" among the runs of "x", 1 of "x" itself; empty for other names, such as those
+// with a date.
+std::optional<std::int64_t> run_number(const std::string& name, const std::string& base) {
+  static const std::regex kNumber("-([2-9]|[1-9][0-9]{1,5})");
+  if (name == base) return 1;
+  if (!name.starts_with(base) || !std::regex_match(name.substr(base.size()), kNumber))
+    return std::nullopt;
+  return parse_number<std::int64_t>(std::string_view(name).substr(base.size() + 1));
 }
 
-// 0: there is none yet.
-std::int64_t newest_run_number(const fs::path& folder) {
-  std::int64_t newest = 0;
+// Those of the runs that are there, the newest first.
+std::set<std::int64_t, std::greater<>> run_numbers(const fs::path& folder) {
+  std::set<std::int64_t, std::greater<>> numbers;
   std::error_code error;
   const fs::path parent = folder.has_parent_path() ? folder.parent_path() : ".";
   for (const fs::directory_entry& entry : fs::directory_iterator(parent, error))
     if (const auto number =
             run_number(entry.path().filename().string(), folder.filename().string()))
-      newest = std::max(newest, *number);
-  return newest;
+      numbers.insert(*number);
+  return numbers;
+}
+
+// 0: there is none yet.
+std::int64_t newest_run_number(const fs::path& folder) {
+  const auto numbers = run_numbers(folder);
+  return numbers.empty() ? 0 : *numbers.begin();
 }
 
 fs::path numbered(fs::path folder, std::int64_t number) {
@@ -202,15 +216,14 @@ fs::path numbered(fs::path folder, std::int64_t number) {
 
 // The folder itself, or the first above it that is there.
 fs::path nearest_existing(fs::path folder) {
-  std::error_code error;
-  while (!fs::exists(folder, error)) folder = folder.has_parent_path() ? folder.parent_path() : ".";
+  while (!is_there(folder)) folder = folder.has_parent_path() ? folder.parent_path() : ".";
   return folder;
 }
 
 // By errno.
-[[noreturn]] void fail_cannot_write(const fs::path& folder) {
+[[noreturn]] void fail_cannot_write(const fs::path& folder, FolderUse use) {
   const std::string why = std::error_code(errno, std::generic_category()).message();
-  if (fs::exists(folder / "metrics.jsonl"))
+  if (use == FolderUse::kAsItIs && is_there(folder / "metrics.jsonl"))
     throw Error(ExitCode::kCannotCreate, fmt::format("{}: cannot write: {}", folder.string(), why),
                 "--resume-mode=fork run.folder=FOLDER goes on elsewhere");
   throw Error(ExitCode::kCannotCreate, fmt::format("{}: cannot create: {}", folder.string(), why),
@@ -290,13 +303,13 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
   if (!fs::is_directory(existing, error))
     throw Error(ExitCode::kCannotCreate, existing.string() + ": is a file, and a folder is needed",
                 "choose another run.folder");
-  if (::access(existing.c_str(), W_OK | X_OK) != 0) fail_cannot_write(folder);
+  if (::access(existing.c_str(), W_OK | X_OK) != 0) fail_cannot_write(folder, use);
   if (use == FolderUse::kAsItIs || is_unused(folder)) return;
   if (std::ranges::none_of(std::vector<fs::path>{folder, set_aside(folder), moving(folder)},
                            [&](const fs::path& place) { return fs::exists(place / mark); }))
-    refuse(fmt::format("is not empty and not the folder of a run (it has no {}), so it is not "
+    refuse(fmt::format("is not empty and not the folder of a {} (it has no {}), so it is not "
                        "overwritten",
-                       mark),
+                       std::string_view(mark) == kComparisonFile ? "comparison" : "run", mark),
            "choose another run.folder");
   if (use == FolderUse::kNew)
     refuse("the folder of another run",
@@ -307,13 +320,13 @@ void check_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
            "move that folder away");
 }
 
-void try_run_folder(const fs::path& folder) {
+void try_run_folder(const fs::path& folder, FolderUse use) {
   // By its name a start removes what a kill leaves of it.
   const fs::path probe = nearest_existing(folder) / fmt::format("last.tmp-{}", ::getpid());
   if (::mkdir(probe.c_str(), 0700) == 0)
     fs::remove(probe);
   else if (errno != EEXIST)  // left by a killed process
-    fail_cannot_write(folder);
+    fail_cannot_write(folder, use);
 }
 
 fs::path take_run_folder(const fs::path& folder, FolderUse use, const char* mark) {
@@ -334,8 +347,8 @@ fs::path take_run_folder(const fs::path& folder, FolderUse use, const char* mark
 }
 
 void check_not_source(const fs::path& folder, const fs::path& checkpoint) {
+  if (!is_there(folder)) return;
   std::error_code error;
-  if (!fs::exists(folder, error)) return;
   for (fs::path above = fs::canonical(checkpoint); above.has_relative_path();
        above = above.parent_path())
     if (fs::equivalent(above, folder, error))
@@ -352,10 +365,9 @@ FolderUse use_of(const RunOptions& options) {
 
 fs::path newest_run_folder(const fs::path& folder,
                            const std::function<bool(const fs::path&)>& fits) {
-  const std::int64_t newest = newest_run_number(folder);
-  for (std::int64_t number = newest; number > 0; --number)
+  for (const std::int64_t number : run_numbers(folder))
     if (fits(numbered(folder, number))) return numbered(folder, number);
-  return numbered(folder, newest);
+  return numbered(folder, newest_run_number(folder));
 }
 
 fs::path next_run_folder(const fs::path& folder) {
@@ -451,7 +463,7 @@ std::optional<std::int64_t> newest_crash(const fs::path& run) {
 }
 
 bool is_of_comparison(const fs::path& run) {
-  const fs::path whole = fs::absolute(run / "x").lexically_normal().parent_path();  // of "." too
+  const fs::path whole = named(run / ".");  // absolute
   return fs::exists(whole.parent_path() / kComparisonFile) ||
          fs::exists(whole.parent_path().parent_path() / kComparisonFile);
 }

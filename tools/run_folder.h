@@ -32,7 +32,7 @@ void check_run_folder(const std::filesystem::path& folder, FolderUse use,
                       const char* mark = "metrics.jsonl");
 // Makes and removes a folder there: permissions do not tell whether a disk takes one.
 // Throws kCannotCreate.
-void try_run_folder(const std::filesystem::path& folder);
+void try_run_folder(const std::filesystem::path& folder, FolderUse use);
 // The same, and makes the folder. Returns its path: kNext decides it.
 std::filesystem::path take_run_folder(const std::filesystem::path& folder, FolderUse use,
                                       const char* mark = "metrics.jsonl");

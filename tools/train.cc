@@ -93,7 +93,7 @@ std::string validate_run(const TrainRequest& request) {
   const Graph& graph = session.model().graph;
   fs::path folder = request.folder();
   if (request.use() == FolderUse::kNext) folder = next_run_folder(folder);
-  try_run_folder(folder);
+  try_run_folder(folder, request.use());
   std::string images;
   if (data.checked_images > 0)
     images = fmt::format(", images decoded: {}", format_count(data.checked_images));

@@ -92,6 +92,9 @@ TEST_CASE("comparisons get folders of their own, and --resume the newest") {
   const Outcome taken = run(tiny.path(), {"compare", "tiny.json", "--folder", "runs/tiny-compare"});
   CHECK(taken.code == 73);
   CHECK(contains(taken.err, "error: runs/tiny-compare: the folder of another run\n"));
+  CHECK(contains(
+      run(tiny.path(), {"compare", "tiny.json", "--folder", "runs/tiny-compare/vcas"}).err,
+      "not the folder of a comparison (it has no compare.json), so it is not overwritten"));
   const Outcome none = run(tiny.path(), {"compare", "--resume", "runs"});
   CHECK(none.code == 66);
   CHECK(

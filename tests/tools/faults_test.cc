@@ -282,6 +282,21 @@ TEST_CASE("faults: every flipped bit of a checkpoint is found") {
   }
 }
 
+TEST_CASE("faults: a folder that cannot be written is told with what helps, before any step") {
+  const FaultRun small;
+  REQUIRE(small.train({}) == 0);
+  for (const auto& [how, hint] :
+       {std::pair{"--overwrite", "choose another run.folder"},
+        {"--resume", "--resume-mode=fork run.folder=FOLDER goes on elsewhere"}}) {
+    const Outcome refused = run(
+        small.path(), {"vcas-train", "-c", "small.json", "run.folder=out", "--validate", how},
+        {"LD_PRELOAD=" VCAS_FILE_FAULTS, "VCAS_FAULT_AT=1", "VCAS_FAULT=" + std::to_string(EROFS)});
+    CAPTURE(how, refused.err);
+    CHECK(refused.code == 73);
+    CHECK(contains(refused.err, std::string(": Read-only file system\n  hint: ") + hint));
+  }
+}
+
 TEST_CASE("faults: interrupted and short operations, and a clock that jumps, change nothing") {
   const FaultRun small;
   REQUIRE(small.train({}) == 0);

@@ -121,6 +121,7 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
       {with({"run.folder=tiny.json"}), 73, "error: tiny.json: is a file, and a folder is needed"},
       {with({"run.folder=tiny.json/x/y"}), 73, "error: tiny.json: is a file, and a folder is need"},
       {with({"run.folder=/proc/x", "--validate"}), 73, "error: /proc/x: cannot create: "},
+      {with({"run.folder=/proc/" + std::string(5000, 'x'), "--validate"}), 73, ": cannot create: "},
       {with({"--resume"}), 66,
        "error: runs/tiny: No such file or directory\n  hint: there is nothing to resume; start "
        "without --resume\n"},

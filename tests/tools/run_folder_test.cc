@@ -256,7 +256,9 @@ TEST_CASE("a run that is not told its folder gets the next one of its configurat
   REQUIRE(tiny.train({"train.steps=2"}).code == 0);
   CHECK(saved_steps(tiny.path() / "runs/tiny") == std::vector<std::int64_t>{1});
   CHECK(saved_steps(tiny.path() / "runs/tiny-2") == std::vector<std::int64_t>{2});
-  fs::create_directories(tiny.path() / "runs/tiny-8b");  // no number
+  for (const char* copy : {"tiny-8b", "tiny-07", "tiny-20251129", "tiny-9223372036854775807"})
+    fs::copy(tiny.path() / "runs/tiny", tiny.path() / "runs" / copy,
+             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   fs::remove_all(tiny.path() / "runs/tiny");
   const Outcome third = tiny.train({"train.steps=3", "--validate"});
   CHECK(contains(third.out, "output runs/tiny-3 writable"));
@@ -302,6 +304,22 @@ TEST_CASE("a run that was killed before its first save is the one to go on with"
   CHECK(tiny.train({"--resume", "runs/tiny"}).code == 0);
   CHECK(tiny.train({"--overwrite", "run.folder=runs/tiny-2"}).code == 0);
   CHECK(tiny.train({"--resume"}).code == 0);
+}
+
+TEST_CASE("what stands beside a run has its name, from within the run too") {
+  const TinyRun tiny;
+  REQUIRE(tiny.train({"train.steps=1"}).code == 0);
+  const fs::path inside = tiny.path() / "runs/tiny";
+  CHECK(run(inside, {"vcas-train", "--resume", ".", "--resume-mode=fork"}).code == 0);
+  for (const char* config : {"config.json", "./config.json", "last/config.json"})
+    CHECK(run(inside, {"vcas-train", config}).code == 0);
+  CHECK(run(inside, {"compare", "./config.json"}).code == 0);
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(tiny.path() / "runs"))
+    names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  CHECK(names == std::vector<std::string>{"tiny", "tiny-2", "tiny-3", "tiny-4", "tiny-compare",
+                                          "tiny-fork"});
 }
 
 TEST_CASE("runs that start at the same time get folders of their own") {
