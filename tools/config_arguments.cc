@@ -36,7 +36,8 @@ LoadedConfig load_for_device(const std::string& path, const std::vector<std::str
 }
 
 void move_config(std::string& resume, std::vector<std::string>& files) {
-  if (resume.ends_with(".json") || std::filesystem::is_regular_file(resume))
+  namespace fs = std::filesystem;
+  if (!fs::is_directory(resume) && (resume.ends_with(".json") || fs::exists(resume)))
     files.push_back(std::exchange(resume, {}));
 }
 

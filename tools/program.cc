@@ -46,8 +46,7 @@ struct Program {
 
   void check_extras() const {
     for (const CLI::App* command : app.get_subcommands()) {
-      std::vector<std::string> extras = command->remaining();
-      std::erase(extras, "--");
+      const std::vector<std::string> extras = command->remaining();
       if (extras.empty()) continue;
       const std::string& extra = extras.front();
       const std::string nearest =
@@ -89,6 +88,11 @@ std::string normalized(std::string argument) {
   return argument == "--print-config" ? argument + "=plain" : argument;
 }
 
+// What follows "--" is a file, whatever it begins with.
+std::string as_file(const std::string& argument) {
+  return argument.starts_with("-") ? "./" + argument : argument;
+}
+
 // Files must not get the number of a closed standard output: messages would go into them.
 // A reader that goes away ends no training, so writes fail instead of SIGPIPE.
 // They also fail instead of SIGXFSZ, where a file may not grow (ulimit -f).
@@ -115,6 +119,7 @@ int run_command(std::vector<std::string> arguments) {
   const std::string first = arguments.empty() ? "" : arguments.front();
   for (const CLI::App* command : program.app.get_subcommands({}))
     if (command->get_name() == first) arguments = with_settings_as_set(*command, arguments);
+  std::erase(arguments, "--");  // CLI11 understands it before the first file only
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants it
   try {
     program.app.parse(arguments);
@@ -171,7 +176,7 @@ int run_program(int argc, char** argv) {
   if (std::filesystem::path(argv[0]).filename() == "vcas-train") arguments.emplace_back("train");
   for (int i = 1; i < argc; ++i) {
     const bool ended = std::find(arguments.begin(), arguments.end(), "--") != arguments.end();
-    arguments.push_back(ended ? argv[i] : normalized(argv[i]));
+    arguments.push_back(ended ? as_file(argv[i]) : normalized(argv[i]));
   }
   try {
     use_best_products(argv);

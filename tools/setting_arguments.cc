@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "core/error.h"
 #include "core/nearest_name.h"
@@ -64,7 +65,9 @@ std::vector<std::string> with_settings_as_set(const CLI::App& command,
     const std::size_t equals = argument->find('=');
     const bool has_next = argument + 1 != arguments.end();
     if (!argument->starts_with("-")) {
-      if (equals != std::string::npos) result.push_back("--set");
+      std::error_code error;  // of a long value, which is no path
+      if (equals != std::string::npos && !std::filesystem::exists(*argument, error))
+        result.push_back("--set");
       result.push_back(*argument);
       continue;
     }

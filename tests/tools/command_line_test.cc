@@ -275,8 +275,10 @@ TEST_CASE("wrong options have an error of their own") {
       {{"compare", "tiny.json", "--to-accuracy", "nan"}, 2, "Value nan not in range 0 to 1\n"},
       {{"check", "other.json", "--steps", "0"}, 66, "cannot read the configuration other.json"},
       {{"check", "tiny.json", "--steps", "-1"}, 2, "Value -1 not in range "},
-      {{"vcas-train", "--", "--validate"}, 66, "cannot read the configuration --validate"},
-      {{"inspect", "--", "--odd.json"}, 65, "error: --odd.json: not a safetensors file"},
+      {{"vcas-train", "--", "--validate"}, 66, "cannot read the configuration ./--validate"},
+      {{"inspect", "--", "--odd.json"}, 65, "error: ./--odd.json: not a safetensors file"},
+      {{"compare", "tiny.json", "--", "--seeds"}, 66, "cannot read the configuration ./--seeds"},
+      {{"report", "one", "--", "two", "--to"}, 66, "error: one: "},
   };
   for (const Case& test : cases) {
     const Outcome outcome = run(tiny.path(), test.arguments);
@@ -289,6 +291,19 @@ TEST_CASE("wrong options have an error of their own") {
   const Outcome odd = run(tiny.path(), {"vcas-train", "--validate", "--", "--odd.json"});
   CHECK(odd.err == "");
   CHECK(odd.code == 0);
+}
+
+TEST_CASE("what is there is no setting, whatever its name looks like") {
+  const TinyRun tiny;
+  fs::copy(tiny.path() / "tiny.json", tiny.path() / "seed=1.json");
+  for (const char* folder : {"lr=0.1", "run.json"})
+    REQUIRE(
+        run(tiny.path(), {"vcas-train", "seed=1.json", "train.steps=1", "--folder", folder}).code ==
+        0);
+  for (const char* folder : {"lr=0.1", "run.json"})
+    CHECK(run(tiny.path(), {"vcas-train", "--resume", folder}).code == 0);
+  CHECK(run(tiny.path(), {"vcas-train", "tiny.json", "train.steps=1", "--resume", "lr=0.1"}).code ==
+        0);
 }
 
 TEST_CASE("help tells defaults, and which values may be left out") {
