@@ -125,7 +125,8 @@ class ConfigReader {
     saved_ = sources.saved;
     for (const SourceText& document : sources.documents) read_document(document);
     for (const EnvironmentSetting& setting : sources.environment) read_environment(setting);
-    for (const std::string& assignment : sources.overrides) read_assignment(assignment);
+    for (const std::string& assignment : sources.overrides) read_assignment(assignment, "--set");
+    for (const std::string& assignment : sources.variant) read_assignment(assignment, "--variant");
   }
 
   // A configuration with a default outside its own range would not be read again.
@@ -184,7 +185,7 @@ class ConfigReader {
     read_section(root_, document.root);
   }
 
-  void read_assignment(const std::string& assignment) {
+  void read_assignment(const std::string& assignment, const std::string& label) {
     const std::size_t equals = assignment.find('=');
     std::string key = assignment.substr(0, equals);
     for (std::size_t i = 0; i < key.size(); ++i) {
@@ -192,11 +193,10 @@ class ConfigReader {
       if (key[i] == '-' && !own) key[i] = '_';
     }
     if (equals == std::string::npos) {
-      begin_source({"--set " + assignment, {}}, {}, "--set");
+      begin_source({"--set " + assignment, {}}, {}, label);
       return add_error(0, "expected key=value");
     }
-    read_override(key, assignment.substr(equals + 1), "--set " + assignment, "--set " + key,
-                  "--set");
+    read_override(key, assignment.substr(equals + 1), "--set " + assignment, "--set " + key, label);
   }
 
   void read_environment(const EnvironmentSetting& setting) {
@@ -388,7 +388,8 @@ class ConfigReader {
     });
     if (!kinds_ || is_default || (saved_ && is_document()) || kinds_->has_error(type.key)) return;
     const ConfigOrigin& chosen = kinds_->origins().at(type.key);
-    if (chosen.given() && source_count_ < chosen.source) return;  // another kind was chosen then
+    if (chosen.given() && source_count_ < chosen.source && label_ != chosen.label)
+      return;  // another kind was chosen then
     std::vector<std::string> kinds;
     for (const Setting* setting : foreign.settings)
       kinds.push_back(fmt::format("\"{}\"", setting->kind));

@@ -104,6 +104,7 @@ struct ConfigSources {
   // "train.learning_rate=3e-5". The value is JSON if it parses, else a string. For a string setting
   // it is always a string. '-' may stand for '_' in the key.
   std::vector<std::string> overrides = {};
+  std::vector<std::string> variant = {};  // overrides of these
 };
 
 // "train.learning_rate", ...: all settings, also of kinds that are not chosen.
@@ -115,7 +116,7 @@ std::vector<std::string> former_keys(const Setting& root);
 // wrong with them.
 ConfigErrors read_kinds(Setting& root, const ConfigSources& sources);
 // `kinds`: from read_kinds. A setting of another kind is an error if its source, or an earlier one,
-// chose the kind. With its default value it is none.
+// chose the kind. With its default value it is none. All overrides count as one source there.
 void read_settings(Setting& root, const ConfigSources& sources, const ConfigErrors& kinds,
                    ConfigErrors& errors);
 nlohmann::ordered_json settings_schema(const Setting& root);

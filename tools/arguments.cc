@@ -94,7 +94,8 @@ struct TrainArguments final : ConfigArguments {
       request.loaded = load();
     } else {
       request.from = find_for_all(*ranks, [&] { return find_resume_point(resume, true); });
-      request.loaded = load_for_device((request.from.checkpoint / "config.json").string(), set);
+      request.loaded = load_for_device(
+          load_config_text((request.from.checkpoint / "config.json").string()), set);
     }
     LoadedConfig& loaded = request.loaded;
     loaded.config.run.overwrite |= overwrite;
@@ -141,8 +142,7 @@ struct TrainArguments final : ConfigArguments {
     if (forks() && !has("--resume")) fail_usage("--resume-mode without --resume");
     if (json && !compares())
       fail_usage("--json without --compare", "it prints a comparison; metrics.jsonl has the run");
-    if (compares() && (forks() || (has("--resume") && validate)))
-      fail_usage("--compare goes on by --resume alone");
+    if (compares() && forks()) fail_usage("--compare goes on by --resume alone");
     for (const char* option : {"--resume", "--timing", "--validate"})
       if (dry_run && has(option))
         fail_usage(fmt::format("--dry-run tries a new run, without {}", option));
@@ -150,7 +150,7 @@ struct TrainArguments final : ConfigArguments {
         (compares() || validate || dry_run || has("--print-config") || has("--profile-steps")))
       fail_usage("comparisons, checks, profiles and --print-config run in one process",
                  "start it without mpirun");
-    for (const char* option : {"--dry-run", "--timing"})
+    for (const char* option : {"--dry-run", "--timing", "--validate"})
       if (compares() && has(option))
         fail_usage(fmt::format("{} is for one run, and --compare makes two", option),
                    "leave one of them out");
@@ -247,23 +247,23 @@ struct CompareArguments final : SettingArguments {
   }
 
  private:
-  LoadedConfig load(const std::string& file, const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> settings = set;
-    settings.insert(settings.end(), more.begin(), more.end());
-    LoadedConfig loaded = load_for_device(file, settings);
+  LoadedConfig load(const SourceText& text, const std::vector<std::string>& variant = {}) const {
+    LoadedConfig loaded = load_for_device(text, set, variant);
     use_pretrained_settings(loaded);
     return loaded;
   }
 
   CompareRequest comparison_of_files() const {
-    if (files.size() == 1 && variants.empty()) return compare_with_exact(load(files[0]));
+    const SourceText first = load_config_text(files[0]);  // a pipe is read once
+    if (files.size() == 1 && variants.empty()) return compare_with_exact(load(first));
     if (files.size() == 1)
-      return compare_variants(variants, [&](const auto& more) { return load(files[0], more); });
+      return compare_variants(variants, [&](const auto& more) { return load(first, more); });
     if (!variants.empty())
       fail_usage("--variant is for one configuration",
                  "several configurations are compared with each other");
-    std::vector<LoadedConfig> configs;
-    for (const std::string& file : files) configs.push_back(load(file));
+    std::vector<LoadedConfig> configs = {load(first)};
+    for (std::size_t i = 1; i < files.size(); ++i)
+      configs.push_back(load(load_config_text(files[i])));
     return compare_configs(configs);
   }
 

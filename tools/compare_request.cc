@@ -210,9 +210,15 @@ CompareRequest compare_configs(const std::vector<LoadedConfig>& configs) {
                   fmt::format("{} has seed {}, and {} has seed {}", configs.front().name,
                               request.seeds.front(), loaded.name, loaded.config.seed),
                   "--set seed=0 sets it for all");
-    const bool twice = std::ranges::count(configs, loaded.name, &LoadedConfig::name) > 1;
-    const std::string number = fmt::format("-{}", request.variants.size() + 1);
-    request.variants.push_back({loaded.name + (twice ? number : ""), loaded});
+    std::string name = loaded.name;
+    const bool twice = std::ranges::count(configs, name, &LoadedConfig::name) > 1;
+    const auto is_taken = [&] {
+      return std::ranges::count(configs, name, &LoadedConfig::name) > 0 ||
+             std::ranges::count(request.variants, name, &Variant::name) > 0;
+    };
+    for (std::size_t number = request.variants.size() + 1; twice && is_taken(); ++number)
+      name = fmt::format("{}-{}", loaded.name, number);
+    request.variants.push_back({name, loaded});
     RunConfig config = loaded.config;
     config.run = configs.front().config.run;  // the comparison has a folder of its own
     check_comparable(request.variants.back().name, configs.front().config, config);

@@ -29,8 +29,9 @@ void check_device(const LoadedConfig& loaded) {
 
 }  // namespace
 
-LoadedConfig load_for_device(const std::string& path, const std::vector<std::string>& overrides) {
-  LoadedConfig loaded = load_config(path, overrides);
+LoadedConfig load_for_device(const SourceText& text, const std::vector<std::string>& overrides,
+                             const std::vector<std::string>& variant) {
+  LoadedConfig loaded = load_config(text, overrides, /*saved=*/false, variant);
   check_device(loaded);
   return loaded;
 }
@@ -75,7 +76,7 @@ LoadedConfig ConfigArguments::load() const {
   if (config.empty())
     fail_usage("no configuration",
                "give one as in vcas-train FILE.json; vcas init lists some to start from");
-  return load_for_device(config, set);
+  return load_for_device(load_config_text(config), set);
 }
 
 LoadedConfig ConfigArguments::load_whole() {

@@ -10,7 +10,8 @@
 namespace vcas {
 
 // Says of an unknown device where it was set.
-LoadedConfig load_for_device(const std::string& path, const std::vector<std::string>& overrides);
+LoadedConfig load_for_device(const SourceText& text, const std::vector<std::string>& overrides,
+                             const std::vector<std::string>& variant = {});
 
 // A configuration right after --resume is not the folder to resume from.
 void move_config(std::string& resume, std::vector<std::string>& files);

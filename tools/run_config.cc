@@ -113,8 +113,8 @@ fs::path named(const fs::path& path) {
 
 // Empty unless the file is the configuration that a run has saved.
 static fs::path run_that_saved(const fs::path& file) {
-  const fs::path folder = named(file.parent_path());
   if (file.filename() != "config.json") return {};
+  const fs::path folder = named(file.parent_path());
   if (fs::exists(folder / "trainer_state.json")) return named(folder.parent_path());
   return fs::exists(folder / "metrics.jsonl") ? folder : fs::path();
 }
@@ -129,28 +129,28 @@ static void forget_folder(LoadedConfig& loaded, const fs::path& run) {
 }
 
 LoadedConfig load_config(const SourceText& text, const std::vector<std::string>& overrides,
-                         bool saved) {
+                         bool saved, const std::vector<std::string>& variant) {
+  const fs::path run = run_that_saved(text.name);
   LoadedConfig loaded;
   loaded.name = std::filesystem::path(text.name).stem().string();
   loaded.origins = read_config(
-      loaded.config, {.saved = saved,
+      loaded.config, {.saved = saved || !run.empty(),
                       .documents = {text},
                       .environment = {{"VCAS_DEVICE", "device"}, {"VCAS_NUM_THREADS", "threads"}},
-                      .overrides = overrides});
+                      .overrides = overrides,
+                      .variant = variant});
   loaded.own_folder = "runs/" + loaded.name;
   log_line(LogLevel::kDebug,
            "debug: settings given\n" +
                print_config(loaded.config, loaded.origins, PrintMode::kOrigins,
                             [&](const Setting& s) { return loaded.origins.at(s.key).given(); }));
+  if (!run.empty()) forget_folder(loaded, run);
   return loaded;
 }
 
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides) {
-  if (path.empty()) return load_config(SourceText{"default", "{}"}, overrides);
-  const fs::path run = run_that_saved(path);
-  LoadedConfig loaded = load_config(load_config_text(path), overrides, !run.empty());
-  if (!run.empty()) forget_folder(loaded, run);
-  return loaded;
+  return load_config(path.empty() ? SourceText{"default", "{}"} : load_config_text(path),
+                     overrides);
 }
 
 RunConfig saved_config(const fs::path& checkpoint) {

@@ -163,11 +163,12 @@ struct LoadedConfig {
 // The same place by a path that ends in a name, as "." does not: folders beside it take that name.
 std::filesystem::path named(const std::filesystem::path& path);
 
-// File, then environment (VCAS_DEVICE, VCAS_NUM_THREADS), then overrides "a.b=c". An empty path
-// stands for the defaults. The configuration that a run has saved is no reason to overwrite a run.
+// File, then environment (VCAS_DEVICE, VCAS_NUM_THREADS), then overrides "a.b=c", then those of a
+// variant. An empty path stands for the defaults.
+// The configuration that a run has saved is no reason to overwrite a run.
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides);
 LoadedConfig load_config(const SourceText& text, const std::vector<std::string>& overrides,
-                         bool saved = false);
+                         bool saved = false, const std::vector<std::string>& variant = {});
 // What a checkpoint was trained with.
 RunConfig saved_config(const std::filesystem::path& checkpoint);
 

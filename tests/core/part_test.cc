@@ -245,6 +245,10 @@ TEST_CASE("a setting of another kind is an error with its place, unless nothing 
   // The file is of the kind that it names; a later source chooses another.
   CHECK(read(R"({"drawing": {"side": 3}})", {"drawing.type=grid"}).drawing.figure->area() == 2);
   CHECK_FALSE(error_of("{}", {"drawing.type=grid", "drawing.side=3"}).empty());
+  CHECK_FALSE(error_of("{}", {"drawing.side=3", "drawing.type=grid"}).empty());
+  Page page;
+  read_config(page, {.overrides = {"drawing.side=3"}, .variant = {"drawing.type=grid"}});
+  CHECK(page.drawing.figure->area() == 2);
 
   const std::string misspelled = error_of(R"({"drawing": {"type": "gird", "width": 3}})");
   CHECK(misspelled.find("did you mean \"grid\"?") != std::string::npos);

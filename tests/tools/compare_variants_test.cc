@@ -110,8 +110,8 @@ TEST_CASE("compare: variants at seeds have means, spreads and paired differences
 
 TEST_CASE("compare: what sampling added, and savings over padded texts") {
   const TinyText tiny;
-  REQUIRE(tiny.vcas({"compare", "tiny.json", "--folder", "out", "--variant", "exact", "--variant",
-                     "sampled: method.update_every=4"})
+  REQUIRE(tiny.vcas({"compare", "tiny.json", "--folder", "out", "method.update_every=4",
+                     "--variant", "exact", "--variant", "sampled: method.type=vcas"})
               .code == 0);
   const json all = json::parse(content(tiny.path() / "out/compare.json"));
   double items = 0, rows = 0, exact = 0, padded = 0;

@@ -153,6 +153,8 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
       {with({"--dry-run", "--validate"}), 2, "--dry-run tries a new run, without --validate\n"},
       {with({"--dry-run", "--timing"}), 2, "--dry-run tries a new run, without --timing\n"},
       {with({"--compare", "exact", "--resume", "--validate"}), 2,
+       "error: --validate is for one run, and --compare makes two\n"},
+      {with({"--compare", "exact", "--resume", "--resume-mode=fork"}), 2,
        "error: --compare goes on by --resume alone\n"},
       {with({"--confg"}), 2,
        "error: unknown argument --confg of vcas train\n"
@@ -330,6 +332,26 @@ TEST_CASE("compare prints both runs and what was saved") {
   const Outcome pair = run(tiny.path(), {"compare", "tiny.json", "other.json", "train.steps=20"});
   CHECK(pair.code == 0);
   CHECK(fs::exists(tiny.path() / "runs/compare-tiny-other/other/metrics.jsonl"));
+  for (const char* folder : {"y", "z"}) {
+    fs::create_directory(tiny.path() / folder);
+    fs::copy(tiny.path() / "other.json", tiny.path() / folder);
+  }
+  fs::rename(tiny.path() / "other.json", tiny.path() / "other-1.json");
+  CHECK(
+      run(tiny.path(), {"compare", "y/other.json", "z/other.json", "other-1.json", "train.steps=1"})
+          .code == 0);
+  CHECK(fs::exists(tiny.path() / "runs/compare-other-2-other-3-other-1"));
+}
+
+TEST_CASE("compare reads a pipe once for all variants") {
+  const TinyRun tiny;
+  const std::string command =
+      "cd " + tiny.path().string() +
+      " && cat tiny.json | env -i CUDA_VISIBLE_DEVICES= " VCAS_PROGRAM
+      " compare /dev/stdin train.steps=1 --variant exact --variant 'rows: method.sample=rows'"
+      " > stdout.txt 2> stderr.txt";
+  CHECK(std::system(command.c_str()) == 0);
+  CHECK(fs::exists(tiny.path() / "runs/stdin-compare/rows/metrics.jsonl"));
 }
 
 TEST_CASE("an exact twin of a run is the run itself without sampling") {
