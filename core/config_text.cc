@@ -76,6 +76,13 @@ Json setting_schema(const Setting& setting) {
   return schema;
 }
 
+// Kinds may have a setting of the same name, each with a range of its own.
+void accept_too(Json& property, const Json& other) {
+  if (property == other) return;
+  if (!property.contains("anyOf")) property = Json{{"anyOf", Json::array({property})}};
+  if (std::ranges::count(property["anyOf"], other) == 0) property["anyOf"].push_back(other);
+}
+
 // Kinds may have a section of the same name, each with settings of its own.
 void add_properties(const Setting& section, Json& schema);
 
@@ -92,10 +99,13 @@ Json section_schema(const Setting& section) {
 void add_properties(const Setting& section, Json& schema) {
   Json& properties = schema["properties"];
   for (const Setting& child : section.children) {
-    if (!properties.contains(child.name))
-      properties[child.name] = child.is_section() ? section_schema(child) : setting_schema(child);
+    Json& property = properties[child.name];
+    if (property.is_null())
+      property = child.is_section() ? section_schema(child) : setting_schema(child);
     else if (child.is_section())
-      add_properties(child, properties[child.name]);
+      add_properties(child, property);
+    else
+      accept_too(property, setting_schema(child));
   }
   for (const Setting& kind : section.other_kinds) add_properties(kind, schema);
 }

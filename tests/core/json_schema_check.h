@@ -50,6 +50,9 @@ inline bool accepts(const nlohmann::json& schema, const nlohmann::json& value) {
           operand, [&](const std::string& type) { return has_json_type(type, value); });
     }
     if (keyword == "enum") return std::ranges::any_of(operand, is_equal);
+    if (keyword == "anyOf")
+      return std::ranges::any_of(operand,
+                                 [&](const nlohmann::json& one) { return accepts(one, value); });
     if (keyword == "minimum") return !value.is_number() || value >= operand;
     if (keyword == "exclusiveMinimum") return !value.is_number() || value > operand;
     if (keyword == "maximum") return !value.is_number() || value <= operand;

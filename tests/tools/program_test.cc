@@ -5,6 +5,7 @@
 
 #include "core/metrics.h"
 #include "core/safetensors.h"
+#include "tests/core/json_schema_check.h"
 #include "tests/support/catch.h"
 
 namespace fs = std::filesystem;
@@ -404,7 +405,13 @@ TEST_CASE("bench samples what the configuration lets it") {
 
 TEST_CASE("schema, settings and doctor") {
   const TinyRun tiny;
-  CHECK(nlohmann::json::parse(run(tiny.path(), {"schema"}).out)["properties"].contains("method"));
+  const auto schema = nlohmann::json::parse(run(tiny.path(), {"schema"}).out);
+  const auto accepts = [&](const char* selection) {  // vcas has other ones
+    return vcas::accepts(schema,
+                         {{"method", {{"type", "selective_backprop"}, {"selection", selection}}}});
+  };
+  CHECK(accepts("rank"));
+  CHECK_FALSE(accepts("rnak"));
   CHECK(contains(run(tiny.path(), {"settings"}).out, "method.tau_act  (vcas)\n"));
   CHECK(contains(run(tiny.path(), {"doctor"}).out, "threads"));
   CHECK(contains(run(tiny.path(), {"--version"}).out, "vcas 0."));
