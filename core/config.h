@@ -63,6 +63,10 @@ class ConfigErrors {
 
   bool empty() const { return entries_.empty(); }
   const ConfigOrigins& origins() const { return origins_; }
+  // Whether a source has the setting, named as in add().
+  bool given(const std::string& key) const {
+    return origins_.has(section_ + key) && origins_.at(section_ + key).given();
+  }
 
   // Throws Error(kBadConfig) with the full text to print, "error:" included, sorted by place.
   void throw_if_any() const;

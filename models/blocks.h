@@ -68,7 +68,10 @@ struct TransformerSettings {
             dropout_range());
   }
   void validate(ConfigErrors& errors) const {
-    if (width % heads != 0)
+    // What is left out is that of the pretrained weights.
+    const bool are_known =
+        !errors.given("pretrained") || (errors.given("width") && errors.given("heads"));
+    if (are_known && width % heads != 0)
       errors.add({"heads", "width", "type"}, "must divide model.width " + std::to_string(width) +
                                                  ", got " + std::to_string(heads));
   }

@@ -26,7 +26,7 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
   const std::string pretrained =
       std::string("model.pretrained=") + VCAS_SOURCE_DIR + "/tests/golden/hf/vit";
   const std::vector<std::string> common = {pretrained, "data.synthetic.shape=[3,8,8]",
-                                           "train.steps=2"};
+                                           "train.steps=2", "model.width=16"};
   const auto train = [&](const std::string& classes, const std::string& folder,
                          const std::string& more) {
     std::vector<std::string> arguments = common;
