@@ -34,6 +34,7 @@ struct DataFacts {
   bool needs_size = false;                 // images differ in size, and data.image.size is 0
   bool has_class_folders = false;          // a run writes their numbers into class_to_idx.json
   bool is_predictable = false;             // open_unlabelled reads more items
+  bool is_made_up = false;                 // no file is read
 };
 
 // How data are opened.
@@ -90,6 +91,8 @@ class DataKind {
   virtual DataFacts facts() const = 0;
   // What ranges cannot say. Keys are relative to the section `data`.
   virtual void check(const DataOptions& /*data*/, ConfigErrors& /*errors*/) const {}
+  // A line for each setting whose value is not the default, and is not read: which, and why.
+  virtual std::vector<std::string> idle_settings(const DataOptions& /*data*/) const { return {}; }
 
   virtual OpenedData open(const DataRequest& request) const = 0;
   // Evaluation data besides those of Split::kTest; without items where there are none.

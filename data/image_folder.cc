@@ -159,6 +159,10 @@ class ImageFolders final : public ImageKind {
                  "needs images of one size, as idx, cifar10 and cifar100 have; to crop images of a "
                  "folder, set data.image.crop_scale, for example to [0.08,1]");
   }
+  std::vector<std::string> idle_settings(const DataOptions& data) const override {
+    if (eval_folder_.empty() || data.validation_share == 0) return {};
+    return {"data.image.eval_folder has no effect: data.validation_share is above 0"};
+  }
 
   OpenedData open(const DataRequest& request) const override {
     ImageFolderOptions options{.folder = request.folder,

@@ -233,7 +233,10 @@ class SyntheticValues final : public ImageKind {
   }
 
   std::string summary() const override { return "random numbers"; }
-  DataFacts facts() const override { return {}; }
+  DataFacts facts() const override { return {.is_made_up = true}; }
+  const ImageSettings* images() const override {
+    return shape_.size() == 3 ? ImageKind::images() : nullptr;
+  }
   void check(const DataOptions&, ConfigErrors& errors) const override {
     constexpr double kMostValues = 1 << 26;
     const double values = std::accumulate(shape_.begin(), shape_.end(), 1.0, std::multiplies<>());
@@ -247,6 +250,14 @@ class SyntheticValues final : public ImageKind {
     if (shape_.size() != 3 && (flip_ || crop_padding_ > 0))
       errors.add({flip_ ? "flip" : "crop_padding", "type"},
                  "needs images, and data.synthetic.shape is one of vectors");
+  }
+  std::vector<std::string> idle_settings(const DataOptions&) const override {
+    std::vector<std::string> idle;
+    if (images()) return idle;
+    for (const ConfigChange& change : config_changes(ImageSettings(), image_))
+      idle.push_back(fmt::format(
+          "data.image.{} has no effect: data.synthetic.shape is one of vectors", change.key));
+    return idle;
   }
 
   OpenedData open(const DataRequest& request) const override {
@@ -275,7 +286,7 @@ class SyntheticTexts final : public DataKind {
   }
 
   std::string summary() const override { return "random words"; }
-  DataFacts facts() const override { return {.text = true}; }
+  DataFacts facts() const override { return {.text = true, .is_made_up = true}; }
   OpenedData open(const DataRequest& request) const override {
     auto texts = make_synthetic_text(of_request(options_, eval_items_, request));
     const std::span<const std::int32_t> tokens = texts->content().tokens;

@@ -194,6 +194,10 @@ class Bert final : public ModelKind, public HfFormat {
   void set_vocabulary(std::int64_t tokens) override { settings_.vocabulary = tokens; }
 
   HfFormat* hugging_face() override { return this; }
+  std::vector<std::string> idle_settings() const override {
+    if (settings_.tied_decoder || settings_.head == "mlm") return {};
+    return {"model.tied_decoder has no effect: model.head is \"" + settings_.head + "\""};
+  }
   void take_choices(const ModelKind& asked) override {
     const BertSettings& choices = static_cast<const Bert&>(asked).settings_;
     settings_.head = choices.head;

@@ -38,6 +38,8 @@ class ModelKind {
   virtual bool belongs_to_head(const std::string& name) const {
     return name.starts_with("classifier.");
   }
+  // A line for each setting whose value is not the default, and is not read: which, and why.
+  virtual std::vector<std::string> idle_settings() const { return {}; }
   // Takes from `asked` the choices that weights leave to the user.
   virtual void take_choices(const ModelKind& /*asked*/) {}
 

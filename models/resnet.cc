@@ -118,6 +118,10 @@ class ResNet final : public ModelKind, public HfFormat {
                                narrowest % group_width_ != 0 ? narrowest : stem_channels()));
     }
   }
+  std::vector<std::string> idle_settings() const override {
+    if (norm_ == "group" || group_width_ == ResNet().group_width_) return {};
+    return {fmt::format("model.group_width has no effect: model.norm is \"{}\"", norm_)};
+  }
 
   void build(Model& model, const std::vector<std::int64_t>& item_shape, std::int64_t classes,
              double label_smoothing) const override {

@@ -28,6 +28,8 @@ class UpdateRule {
   virtual std::string summary() const = 0;  // for the help of optimizer.name
   // The names in checkpoints of slabs as long as the parameters'.
   virtual std::vector<std::string> state() const = 0;
+  // A line for each setting whose value is not the default, and is not read: which, and why.
+  virtual std::vector<std::string> idle_settings() const { return {}; }
   // Takes the gradient times the factor. Changes nothing where that is not finite.
   virtual void step(Ops& ops, const Update& update) const = 0;
 };

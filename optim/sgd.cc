@@ -17,6 +17,11 @@ struct Sgd final : UpdateRule {
   std::string summary() const override { return "gradients, or their momentum"; }
   std::vector<std::string> state() const override { return {"momentum"}; }
 
+  std::vector<std::string> idle_settings() const override {
+    if (!nesterov || momentum > 0) return {};
+    return {"optimizer.nesterov has no effect: optimizer.momentum is 0"};
+  }
+
   void step(Ops& ops, const Update& update) const override {
     ops.run(SgdStep{.param = update.param,
                     .rounded = update.rounded,

@@ -175,9 +175,11 @@ RunData::RunData(const RunConfig& config, bool check_images, const fs::path& che
                     train->classes(), train->size()));
   if (!config.data.folder.empty() && train->sources().empty())
     warnings.push_back(
-        fmt::format("data.type \"{}\" names no file of data.folder that it has read "
-                    "(Dataset::set_sources): a resumed run will not notice a change",
-                    config.data.kind.type));
+        config.data.kind->facts().is_made_up
+            ? fmt::format("data.folder has no effect: data.type is \"{}\"", config.data.kind.type)
+            : fmt::format("data.type \"{}\" names no file of data.folder that it has read "
+                          "(Dataset::set_sources): a resumed run will not notice a change",
+                          config.data.kind.type));
   if (const std::string why = export_obstacle(config, tokenizer.get(), *train); !why.empty())
     warnings.push_back("vcas export will not write the trained model: " + why);
 }

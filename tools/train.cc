@@ -87,9 +87,8 @@ std::string validate_run(const TrainRequest& request) {
   look_without_decoding(request);
   const LoadedConfig& loaded = request.loaded;
   const RunData data(loaded.config, /*check_images=*/true, request.from.checkpoint);
-  const std::vector<std::string> warnings = run_warnings(request, data);
   Session session(loaded.config, data);
-  print_warnings(warnings);
+  print_warnings(run_warnings(request, data, session.model()));
   const Graph& graph = session.model().graph;
   fs::path folder = request.folder();
   if (request.use() == FolderUse::kNext) folder = next_run_folder(folder);

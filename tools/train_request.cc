@@ -164,17 +164,27 @@ bool has_learned_labels(const fs::path& checkpoint, const RunConfig& config) {
 }
 
 // Settings with values of their own that nothing reads, and why.
-std::vector<std::string> idle_settings(const TrainRequest& request) {
+std::vector<std::string> idle_settings(const TrainRequest& request, const Model& model) {
   const RunConfig& config = request.loaded.config;
-  std::vector<std::string> idle = config.method->idle_settings();
+  std::vector<std::string> idle = config.method->idle_settings(model);
+  const auto add = [&](const std::vector<std::string>& more) {
+    idle.insert(idle.end(), more.begin(), more.end());
+  };
+  add(config.data.kind->idle_settings(config.data));
+  add(config.optimizer.kind->idle_settings());
+  // Weights decide them otherwise.
+  if (config.model.pretrained.empty()) add(config.model.kind->idle_settings());
   const TrainOptions& train = config.train;
   // Steps that come later are meant to overrule epochs.
   const ConfigOrigin &epochs = request.loaded.origins.at("train.epochs"),
                      &steps = request.loaded.origins.at("train.steps");
-  const bool together = !request.resume && (epochs.source == steps.source ||
-                                            (epochs.label == "--set" && steps.label == "--set"));
-  if (train.epochs.text() != TrainOptions().epochs.text() && steps.given() &&
-      train.steps.amount() > 0 && (together || epochs.source > steps.source))
+  const bool together =
+      !request.resume && (epochs.source == steps.source || epochs.label == steps.label);
+  // A saved configuration has the default too.
+  const bool is_asked = epochs.given() && (epochs.source != steps.source ||
+                                           train.epochs.text() != TrainOptions().epochs.text());
+  if (is_asked && steps.given() && train.steps.amount() > 0 &&
+      (together || epochs.source > steps.source))
     idle.push_back("train.epochs has no effect: train.steps is given");
   if (train.label_smoothing > 0 && config.model.kind->head() == "regression")
     idle.push_back("train.label_smoothing has no effect: model.head is \"regression\"");
@@ -257,10 +267,11 @@ void check_same_data(const fs::path& checkpoint, const nlohmann::json& saved, co
   fail_changed(changes, checkpoint);
 }
 
-std::vector<std::string> run_warnings(const TrainRequest& request, const RunData& data) {
+std::vector<std::string> run_warnings(const TrainRequest& request, const RunData& data,
+                                      const Model& model) {
   std::vector<std::string> warnings = data.warnings;
   const RunConfig& config = request.loaded.config;
-  std::ranges::copy(idle_settings(request), std::back_inserter(warnings));
+  std::ranges::copy(idle_settings(request, model), std::back_inserter(warnings));
   const fs::path checkpoint = parent_of(request);
   if (!checkpoint.empty() && request.fork) {
     const RunConfig before = saved_config(checkpoint);

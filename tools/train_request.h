@@ -50,6 +50,7 @@ void check_same_data(const std::filesystem::path& checkpoint, const nlohmann::js
 
 // What may be a mistake: in the data, of settings that nothing reads, of a fork.
 // Throws as check_forked_split.
-std::vector<std::string> run_warnings(const TrainRequest& request, const RunData& data);
+std::vector<std::string> run_warnings(const TrainRequest& request, const RunData& data,
+                                      const Model& model);
 
 }  // namespace vcas

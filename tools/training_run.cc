@@ -91,7 +91,7 @@ void TrainingRun::start(const fs::path& folder, FolderUse use) {
   const bool first = ranks_.is_first();
   if (request_.continues() && first) folder_.emplace(folder, use);
   if (request_.resume) restore();
-  const std::vector<std::string> warnings = run_warnings(request_, data_);
+  const std::vector<std::string> warnings = run_warnings(request_, data_, session_.model());
   check_profile(request_, session_);
   session_.prepare();
   ranks_.barrier();  // all have read what is there

@@ -110,7 +110,7 @@ class MethodKind {
   // To be called before a Trainer gets settings in epochs.
   virtual void settle(std::int64_t /*steps_per_epoch*/) {}
   // A line for each setting whose value is not the default, and is not read: which, and why.
-  virtual std::vector<std::string> idle_settings() const { return {}; }
+  virtual std::vector<std::string> idle_settings(const Model& /*model*/) const { return {}; }
   // Before the graph is finished: adds the gates that the method needs besides the model's.
   virtual void prepare(Model& /*model*/) const {}
   // Throws Error(kBadConfig) for settings that do not fit the model.

@@ -126,7 +126,7 @@ struct SelectiveKind final : MethodKind, SelectiveOptions {
             one_of({"history", "rank"}));
     v.field("history", history, "Number of losses that \"history\" looks at.", at_least(1));
   }
-  std::vector<std::string> idle_settings() const override {
+  std::vector<std::string> idle_settings(const Model&) const override {
     if (selection == "history" || history == SelectiveOptions().history) return {};
     return {fmt::format("method.history has no effect: method.selection is \"{}\"", selection)};
   }

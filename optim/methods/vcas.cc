@@ -64,7 +64,7 @@ void VcasKind::validate(ConfigErrors& errors) const {
                "method.controller=budget with probes in place finds it");
 }
 
-std::vector<std::string> VcasKind::idle_settings() const {
+std::vector<std::string> VcasKind::idle_settings(const Model& model) const {
   const nlohmann::json own = to_json(*this), plain = to_json(VcasKind());
   std::vector<std::string> idle;
   const auto add = [&](std::initializer_list<const char*> names, const std::string& why) {
@@ -86,6 +86,7 @@ std::vector<std::string> VcasKind::idle_settings() const {
   if (!pinned() && !samples_items()) add({"tau_act"}, sampled);
   if (!pinned() && !samples_rows()) add({"tau_w", "weight_ratio_min"}, sampled);
   if (!forward) add({"tau_f", "forward_ratio", "forward_floor"}, "method.forward is false");
+  if (!mixes_items(model.graph)) add({"echo"}, "the model has no BatchNorm");
   return idle;
 }
 

@@ -17,7 +17,7 @@ struct VcasKind final : MethodKind, VcasOptions, ForwardOptions {
     return "items and rows are sampled at ratios that hold a budget of variance";
   }
   void settle(std::int64_t steps_per_epoch) override;
-  std::vector<std::string> idle_settings() const override;
+  std::vector<std::string> idle_settings(const Model& model) const override;
   std::unique_ptr<Method> make(const Training& training) const override;
 };
 

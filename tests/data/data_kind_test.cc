@@ -172,6 +172,20 @@ TEST_CASE("a configuration with the settings of all kinds is read where a run sa
   CHECK_FALSE(other.data.kind->facts().text);
 }
 
+TEST_CASE("a folder to evaluate on is idle where items are held out", "[config]") {
+  const auto idle = [](const std::string& share) {
+    const DataOptions data = read(R"({"data": {"type": "image_folder", "folder": "x",
+        "image": {"size": 8, "eval_folder": "val"}, "validation_share": )" +
+                                  share + "}}")
+                                 .data;
+    return data.kind->idle_settings(data);
+  };
+  CHECK(idle("0").empty());
+  CHECK(idle("0.5") ==
+        std::vector<std::string>{
+            "data.image.eval_folder has no effect: data.validation_share is above 0"});
+}
+
 TEST_CASE("the schema accepts the settings of every kind in one section", "[config]") {
   const nlohmann::ordered_json schema = json_schema(Config{});
   for (const char* text : {R"({"data": {"text": {"task": "RTE", "eval_split": "train"}}})",

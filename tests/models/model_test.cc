@@ -41,6 +41,17 @@ VCAS_REGISTER_PART(ModelKind, "unfilled", Unfilled);
 
 }  // namespace
 
+TEST_CASE("settings that another one leaves without effect", "[model]") {
+  const auto idle = [](const std::vector<std::string>& settings) {
+    return read_model_options(settings).kind->idle_settings();
+  };
+  CHECK(idle({"type=bert", "tied_decoder=false", "head=mlm"}).empty());
+  CHECK(idle({"type=bert", "tied_decoder=false"}) ==
+        std::vector<std::string>{
+            "model.tied_decoder has no effect: model.head is \"classification\""});
+  CHECK(idle({"type=resnet", "group_width=8", "norm=group"}).empty());
+}
+
 TEST_CASE("each input of a model is filled, with all numbers", "[model][error]") {
   check_error([] { build_model(read_model_options({"type=unfilled"}), {4}, 3, 0); },
               ExitCode::kBadConfig, "input \"mine\" is filled by nothing",

@@ -150,12 +150,31 @@ TEST_CASE("settings that nothing reads are worth a warning") {
   CHECK(warnings({image, "data.image.crop_scale=[0.5,1]", "data.image.crop_ratio=[1,2]",
                   "data.image.interpolation=bilinear"})
             .empty());
+  for (const char* key : {"size", "mean"})
+    CHECK(contains(warnings({"data.synthetic.shape=[16]", "model.type=mlp", "model.dropout=0",
+                             std::string("data.image.") + key + (key[0] == 's' ? "=8" : "=[0.5]")}),
+                   std::string("warning: data.image.") + key +
+                       " has no effect: data.synthetic.shape is one of vectors\n"));
+  CHECK(warnings({"data.folder=x"}) ==
+        "warning: data.folder has no effect: data.type is \"synthetic\"\n");
+  CHECK(warnings({"method.echo=2"}) ==
+        "warning: method.echo has no effect: the model has no BatchNorm\n");
+  const std::string resnet = warnings({"model.type=resnet", "model.stages=[1]", "model.widths=[16]",
+                                       "model.stem=cifar", "model.group_width=8", "method.echo=2"});
+  CHECK(contains(resnet, "warning: model.group_width has no effect: model.norm is \"batch\"\n"));
+  CHECK_FALSE(contains(resnet, "method.echo"));
+  CHECK(warnings({"optimizer.name=sgd", "optimizer.nesterov=true"}).empty());
+  CHECK(warnings({"optimizer.name=sgd", "optimizer.nesterov=true", "optimizer.momentum=0"}) ==
+        "warning: optimizer.nesterov has no effect: optimizer.momentum is 0\n");
   CHECK(warnings({"optimizer.clip=predicted"}) ==
         "warning: optimizer.clip has no effect: optimizer.max_gradient_norm is 0\n");
   const std::string steps = "warning: train.epochs has no effect: train.steps is given\n";
   CHECK(warnings({"--epochs", "7"}) == steps);
+  CHECK(warnings({"--epochs", "3"}) == steps);  // which is the default
   CHECK(warnings({"train.steps=60", "--epochs", "7"}) == steps);
   CHECK(warnings({"--epochs", "7", "train.steps=60"}) == steps);
   CHECK(warnings({"train.steps=60"}).empty());
   CHECK(warnings({"--epochs", "7", "train.steps=0"}).empty());
+  REQUIRE(tiny.train({"train.steps=1", "run.folder=out"}).code == 0);
+  CHECK(run(tiny.path(), {"vcas-train", "out/config.json", "--validate"}).err.empty());
 }
