@@ -78,9 +78,16 @@ Json setting_schema(const Setting& setting) {
 
 // Kinds may have a setting of the same name, each with a range of its own.
 void accept_too(Json& property, const Json& other) {
-  if (property == other) return;
-  if (!property.contains("anyOf")) property = Json{{"anyOf", Json::array({property})}};
-  if (std::ranges::count(property["anyOf"], other) == 0) property["anyOf"].push_back(other);
+  const auto range = [](Json schema) {
+    for (const char* key : {"description", "default"}) schema.erase(key);
+    return schema;
+  };
+  const bool is_list = property.contains("anyOf");
+  const Json known = is_list ? property["anyOf"] : Json::array({property});
+  if (std::ranges::any_of(known, [&](const Json& one) { return range(one) == range(other); }))
+    return;
+  if (!is_list) property = Json{{"anyOf", known}};
+  property["anyOf"].push_back(other);
 }
 
 // Kinds may have a section of the same name, each with settings of its own.

@@ -1,5 +1,6 @@
 #include "core/log.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/files.h"
 
 namespace vcas {
 
@@ -45,21 +47,37 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
+namespace {
+
+// A terminal that has room for a byte waits for that of all. A second opening need not.
+FileDescriptor without_waiting(int file) {
+  if (::isatty(file) == 0) return FileDescriptor(-1);
+  return open_file(fmt::format("/proc/self/fd/{}", file), O_WRONLY | O_NOCTTY | O_NONBLOCK);
+}
+
+}  // namespace
+
 void write_if_room(std::FILE* out, std::string_view text) {
   static std::atomic<bool> is_stuck = false;
-  pollfd ready{.fd = ::fileno(out), .events = POLLOUT, .revents = 0};
-  while (!text.empty()) {
-    const int found = ::poll(&ready, 1, is_stuck ? 0 : 1000);
-    if (found < 0 && errno == EINTR) continue;
-    is_stuck = found == 0;
-    if (is_stuck) return;
+  constexpr int kTries = 100, kMilliseconds = 10;
+  const FileDescriptor terminal = without_waiting(::fileno(out));
+  pollfd ready{
+      .fd = terminal.get() >= 0 ? terminal.get() : ::fileno(out), .events = POLLOUT, .revents = 0};
+  for (int tries = is_stuck ? 1 : kTries; tries > 0 && !text.empty(); --tries) {
+    if (::poll(&ready, 1, is_stuck ? 0 : kMilliseconds) <= 0) continue;
     // A pipe with any room takes as much as this without waiting.
     const ssize_t written =
         ::write(ready.fd, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    text.remove_prefix(static_cast<std::size_t>(written));
+    if (written > 0) {
+      text.remove_prefix(static_cast<std::size_t>(written));
+      tries = kTries;
+    } else if (errno == EAGAIN) {  // room for less than a line end
+      ::poll(nullptr, 0, is_stuck ? 0 : kMilliseconds);
+    } else if (errno != EINTR) {
+      return;
+    }
   }
+  is_stuck = !text.empty();
 }
 
 void write_stderr(std::string_view text) { write_if_room(stderr, printable(text)); }

@@ -54,10 +54,13 @@ class MemoryLimit final : public ForwardingOps {
 
 // OpenMP ends the process without our words where it cannot start a thread. These throw.
 void check_threads_start(int threads) {
+  static int had = 1;  // OpenMP keeps them
+  if (threads <= had) return;
   std::vector<std::jthread> others;
   std::promise<void> all_are_there;
   const std::shared_future<void> reached = all_are_there.get_future();
   while (std::ssize(others) + 1 < threads) others.emplace_back([reached] { reached.wait(); });
+  had = threads;
 }
 
 // `ready` gets those of its parts that look.

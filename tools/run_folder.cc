@@ -53,9 +53,15 @@ bool is_rubbish(const std::string& name) {
          std::ranges::count(kComparisonTables, whole) > 0;
 }
 
-void remove_rubbish(const fs::path& folder) {
+std::vector<fs::path> rubbish_in(const fs::path& folder) {
+  std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (is_rubbish(entry.path().filename().string())) fs::remove_all(entry.path());
+    if (is_rubbish(entry.path().filename().string())) found.push_back(entry.path());
+  return found;
+}
+
+void remove_rubbish(const fs::path& folder) {
+  for (const fs::path& path : rubbish_in(folder)) fs::remove_all(path);
 }
 
 // Nothing but what a start leaves that was interrupted at once.
@@ -216,7 +222,8 @@ fs::path numbered(fs::path folder, std::int64_t number) {
 
 // The folder itself, or the first above it that is there.
 fs::path nearest_existing(fs::path folder) {
-  while (!is_there(folder)) folder = folder.has_parent_path() ? folder.parent_path() : ".";
+  while (folder != "." && !is_there(folder))
+    folder = folder.has_parent_path() ? folder.parent_path() : ".";
   return folder;
 }
 
@@ -379,7 +386,7 @@ ReplacedRun::ReplacedRun(fs::path folder, FolderUse use) : folder_(std::move(fol
   remove_rubbish(folder_);
   for (const std::string& name : runs_of_comparison(folder_)) {
     const fs::path run = folder_ / name;
-    if (!fs::is_directory(run)) continue;
+    if (!fs::is_directory(run) || (!is_being_replaced(run) && rubbish_in(run).empty())) continue;
     const FolderLock lock(run);
     settle_replaced(run);
     remove_rubbish(run);
@@ -508,10 +515,11 @@ ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
             ? fmt::format("the run that was being replaced is whole: vcas-train --resume {} "
                           "brings it back",
                           folder.string())
-        : to_resume
+        : !to_resume ? model_hint
+        : is_run(path)
             ? fmt::format("start again without --resume; --overwrite run.folder={} takes its place",
                           folder.string())
-            : model_hint);
+            : "start again without --resume");
   }
   return {.run = folder,
           .checkpoint = checkpoint_folder(folder, *newest.step),

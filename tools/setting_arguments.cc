@@ -48,6 +48,12 @@ std::string key_of(const std::string& option) {
   return {};
 }
 
+// False too of a long value, which is no path.
+bool is_there(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
 }  // namespace
 
 std::vector<std::string> with_settings_as_set(const CLI::App& command,
@@ -65,9 +71,9 @@ std::vector<std::string> with_settings_as_set(const CLI::App& command,
     const std::size_t equals = argument->find('=');
     const bool has_next = argument + 1 != arguments.end();
     if (!argument->starts_with("-")) {
-      std::error_code error;  // of a long value, which is no path
-      if (equals != std::string::npos && !std::filesystem::exists(*argument, error))
-        result.push_back("--set");
+      const bool is_known = std::ranges::count(keys(), argument->substr(0, equals)) > 0;
+      const bool is_path = is_there(*argument) && (!is_known || argument->ends_with(".json"));
+      if (equals != std::string::npos && !is_path) result.push_back("--set");
       result.push_back(*argument);
       continue;
     }
@@ -76,8 +82,10 @@ std::vector<std::string> with_settings_as_set(const CLI::App& command,
     const std::string key = own ? "" : key_of(name);
     if (key.empty()) {
       result.push_back(*argument);
-      if (own && equals == std::string::npos && own->get_items_expected_min() > 0 && has_next)
-        result.push_back(*++argument);
+      const bool takes_next = own && has_next && equals == std::string::npos &&
+                              (own->get_items_expected_min() > 0 ||
+                               (own->get_items_expected_max() > 0 && is_there(*(argument + 1))));
+      if (takes_next) result.push_back(*++argument);
     } else if (equals != std::string::npos) {
       set(key, argument->substr(equals + 1));
     } else if (has_next && !(argument + 1)->starts_with("--")) {

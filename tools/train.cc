@@ -56,7 +56,7 @@ void dry_run(const LoadedConfig& loaded) {
   Trainer& trainer = session.trainer();
   const auto steps = [&] {
     do session.step();
-    while (!trainer.at_rest() && !trainer.done());
+    while (!trainer.at_rest() && !trainer.done() && stop_signal() == 0);
   };
   steps();
   if (!trainer.done()) steps();

@@ -418,15 +418,16 @@ Error TrainingRun::note_crash(const Error& error, std::int64_t step) {
                                     {"ranks", ranks_.size()}, {"config", to_json(stored_config())}};
   if (request_.fork) content["fork_of"] = fs::absolute(request_.from.checkpoint).string();
   content.update(method().report());
+  std::string message = error.what();
   try {
     atomic_write(file, content.dump(2) + "\n");
     note(MetricEvent::kWarning, report_.step, {{"message", error.what()}});
   } catch (const Error& other) {
-    return Error(error.code(), fmt::format("{}\n  not saved: {}", error.what(), other.what()),
-                 error.hint());
+    message += fmt::format("\n  {}", other.what());
   }
+  if (!fs::is_regular_file(file)) return Error(error.code(), message, error.hint());
   return Error(error.code(),
-               fmt::format("{}\n  saved {}; {}\n  vcas replay {} names the operation", error.what(),
+               fmt::format("{}\n  saved {}; {}\n  vcas replay {} names the operation", message,
                            file.string(),
                            kept.empty() ? "no checkpoint was made yet"
                                         : fmt::format("last good checkpoint-{}", kept.back()),

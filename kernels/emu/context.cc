@@ -72,7 +72,7 @@ void Context::sort(const Pairs& to, const Pairs& from, std::int64_t count, std::
 
 std::int64_t Context::run_side(const std::function<void()>& body) {
   VCAS_CHECK(!in_side_, "a body beside others begins a further one");
-  const SetUntilEnd in_side{in_side_ = true};
+  const SetUntilEnd<bool> in_side{in_side_ = true};
   body();
   return ++last_ticket_;
 }
@@ -102,7 +102,7 @@ void Context::beside(const std::function<void()>& body) {
 
 void Context::join() {
   check_not_capturing("waiting for what runs beside");
-  const SetUntilEnd is_beside{is_beside_ = true};
+  const SetUntilEnd<bool> is_beside{is_beside_ = true};
   for (const auto& body : std::exchange(begun_, {})) body();
 }
 
@@ -110,7 +110,7 @@ Context::LaunchGraph Context::capture(const std::function<void()>& body) {
   check_not_capturing("a capture");
   LaunchGraph graph;
   join_side(last_ticket_);
-  const SetUntilEnd captured{captured_ = &graph};
+  const SetUntilEnd<LaunchGraph*> captured{captured_ = &graph};
   body();
   VCAS_CHECK(joined_ticket_ == last_ticket_, "a graph ends before what runs beside it");
   return graph;

@@ -288,3 +288,19 @@ TEST_CASE("nothing waits for a pipe that nobody reads", "[progress]") {
   CHECK(drain(ends[0]) == 5000);
   ::close(ends[0]);
 }
+
+TEST_CASE("nothing waits for a terminal that nobody reads", "[progress]") {
+  const int controller = ::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
+  REQUIRE(controller >= 0);
+  REQUIRE(::grantpt(controller) == 0);
+  REQUIRE(::unlockpt(controller) == 0);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(::ptsname(controller), "w"),
+                                                             std::fclose};
+  REQUIRE(file);
+  for (int i = 0; i < 300; ++i) write_if_room(file.get(), std::string(99, 'x') + "\n");
+  const std::size_t room = drain(controller);
+  CHECK(room < 30000);
+  write_if_room(file.get(), "after\n");
+  CHECK(drain(controller) == 7);  // CR LF
+  ::close(controller);
+}

@@ -293,17 +293,18 @@ TEST_CASE("wrong options have an error of their own") {
   CHECK(odd.code == 0);
 }
 
-TEST_CASE("what is there is no setting, whatever its name looks like") {
+TEST_CASE("a file or folder whose name looks like a setting is found where one is meant") {
   const TinyRun tiny;
   fs::copy(tiny.path() / "tiny.json", tiny.path() / "seed=1.json");
-  for (const char* folder : {"lr=0.1", "run.json"})
+  for (const char* folder : {"lr=0.1", "run.json", "seed=1"})
     REQUIRE(
         run(tiny.path(), {"vcas-train", "seed=1.json", "train.steps=1", "--folder", folder}).code ==
         0);
-  for (const char* folder : {"lr=0.1", "run.json"})
+  for (const char* folder : {"lr=0.1", "run.json", "seed=1"})
     CHECK(run(tiny.path(), {"vcas-train", "--resume", folder}).code == 0);
   CHECK(run(tiny.path(), {"vcas-train", "tiny.json", "train.steps=1", "--resume", "lr=0.1"}).code ==
         0);
+  CHECK(run(tiny.path(), {"vcas-train", "tiny.json", "--validate", "seed=1"}).code == 0);
 }
 
 TEST_CASE("help tells defaults, and which values may be left out") {

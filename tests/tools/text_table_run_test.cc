@@ -67,7 +67,7 @@ TEST_CASE("rows that are left out are counted wherever data are read", "[text]")
   write_text(glue / "train.tsv", rows + "1\t2\t3\ta\n1\t2\t3\ta\tb\tc\t1\n");
   write_text(glue / "dev.tsv", rows + "1\t2\t3\ta\n");
   const std::vector<std::string> settings = {"data.type=glue", "data.text.task=QQP",
-                                             "data.text.labels=[]", "train.steps=2"};
+                                             "data.text.labels=[]", "train.steps=3"};
   const auto run = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), settings.begin(), settings.end());
     return tiny.train(arguments);
