@@ -394,7 +394,7 @@ Method::Complaint Vcas::complaint() const {
     return {
         "method.forward drops nothing in a run of one epoch: it knows no item before it is seen",
         "train for more epochs, or set method.forward=false"};
-  if (probe_ && in_place_ && probe_batches_ >= training_.total_steps)
+  if (probe_ && in_place_ && probe_batches_ > training_.total_steps)
     return {
         fmt::format("a probe takes {} steps and the run has {}: all keep ratios stay 1 and VCAS "
                     "saves nothing",
