@@ -188,7 +188,7 @@ std::optional<bool> lower_case_of(const fs::path& path) {
   return config ? config->boolean(config->root(), "do_lower_case") : std::nullopt;
 }
 
-std::int32_t next_code_point(std::string_view text, std::size_t& at) {
+std::int32_t next_long_code_point(std::string_view text, std::size_t& at) {
   const auto* const bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
   std::int32_t point = -1;
   const auto length = utf8proc_iterate(bytes + at, std::ssize(text) - std::ptrdiff_t(at), &point);

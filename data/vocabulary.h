@@ -63,7 +63,14 @@ Vocabulary read_vocabulary(const std::filesystem::path& path, bool lower_case);
 std::optional<bool> lower_case_of(const std::filesystem::path& path);
 
 // The code point at `at`, which moves behind it; -1 and a byte further where there is none.
-std::int32_t next_code_point(std::string_view text, std::size_t& at);
+std::int32_t next_long_code_point(std::string_view text, std::size_t& at);
+inline std::int32_t next_code_point(std::string_view text, std::size_t& at) {
+  if (const auto byte = static_cast<unsigned char>(text[at]); byte < 0x80) {  // ASCII, most of them
+    ++at;
+    return byte;
+  }
+  return next_long_code_point(text, at);
+}
 
 // The offset of the first byte that no UTF-8 sequence holds.
 // Surrogates and overlong forms are not UTF-8.
