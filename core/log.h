@@ -16,8 +16,9 @@ LogLevel log_level();
 // Control characters but for LF and tab as \xNN: a name in a file must not command a terminal.
 std::string printable(std::string_view text);
 
-// Writes to standard error, or what stands for it. Nothing waits for a reader that has stopped:
-// a pipe or terminal without room for a second loses the text, and later ones until it has some.
+// Writes to standard error, or what stands for it. Nothing waits for a reader that has stopped.
+// A pipe or terminal without room for a second loses the text.
+// Later texts are lost too, until it has room.
 void write_if_room(std::FILE* out, std::string_view text);
 
 // Writes the printable text to standard error. Where that takes nothing, a run goes on.

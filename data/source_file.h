@@ -42,7 +42,7 @@ struct SourceFile {
 // Reads the whole file. Missing or unreadable: kNoInput.
 SourceFile source_file(const std::filesystem::path& path);
 
-// For after the files were read: other bytes than those of the hashes may have been. kBadData.
+// Files may change between their hash and their reading. Throws kBadData then, called after both.
 void check_unchanged(std::span<const SourceFile> files);
 
 }  // namespace vcas

@@ -68,7 +68,7 @@ struct TransformerSettings {
             dropout_range());
   }
   void validate(ConfigErrors& errors) const {
-    // What is left out is that of the pretrained weights.
+    // Pretrained weights decide what is left out.
     const bool are_known =
         !errors.given("pretrained") || (errors.given("width") && errors.given("heads"));
     if (are_known && width % heads != 0)

@@ -52,7 +52,7 @@ class MemoryLimit final : public ForwardingOps {
   std::int64_t free_;
 };
 
-// OpenMP ends the process without our words where it cannot start a thread. These throw.
+// OpenMP ends the process without our words where it cannot start a thread. This throws before.
 void check_threads_start(int threads) {
   static int had = 1;  // OpenMP keeps them
   if (threads <= had) return;

@@ -6,7 +6,7 @@
 
 namespace vcas {
 
-// A text that write_output, which commands end with, lets arrive.
+// Prints to standard output. Commands end with write_output, which lets it arrive.
 void print_text(const std::string& text);
 
 // Standard output has the text when this returns, and all that was printed before: it is the

@@ -29,12 +29,6 @@ bool is_harmless(const std::string& key) {
   return key.starts_with("run.") || std::ranges::count(kHarmless, key) > 0;
 }
 
-// False too where permissions do not let one see it.
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
-
 bool is_checkpoint(const fs::path& folder) { return is_there(folder / "trainer_state.json"); }
 
 // What runs write besides the lock. Other files that users keep there are not ours to remove.
@@ -198,7 +192,7 @@ std::optional<std::int64_t> run_number(const std::string& name, const std::strin
   return parse_number<std::int64_t>(std::string_view(name).substr(base.size() + 1));
 }
 
-// Those of the runs that are there, the newest first.
+// Numbers of the runs that are there, the newest first.
 std::set<std::int64_t, std::greater<>> run_numbers(const fs::path& folder) {
   std::set<std::int64_t, std::greater<>> numbers;
   std::error_code error;
@@ -252,6 +246,11 @@ std::optional<std::int64_t> crashed_step(std::string_view name) {
 }
 
 }  // namespace
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
 
 void make_folder(const fs::path& folder, const std::string& hint) {
   std::error_code error;

@@ -23,6 +23,9 @@ enum class FolderUse {
 // The folder of a new run.
 FolderUse use_of(const RunOptions& options);
 
+// False too where permissions hide it, and for a name that is too long.
+bool is_there(const std::filesystem::path& path);
+
 // Creates it with its parents. Throws kCannotCreate with this hint.
 void make_folder(const std::filesystem::path& folder, const std::string& hint);
 
@@ -130,7 +133,7 @@ ResumePoint find_resume_point(const std::filesystem::path& folder, bool to_resum
 // Whether a run or checkpoint was made with these settings; where it is kept does not count.
 bool has_same_settings(const std::filesystem::path& saved, const RunConfig& config);
 
-// The same of a run by its newest checkpoint, where it has saved: a resume may have had others.
+// The same of a run, by its newest checkpoint where it has saved. A resume may have had others.
 bool is_run_with(const std::filesystem::path& run, const RunConfig& config);
 
 // Throws kBadConfig unless a run with `config` goes on exactly as the checkpoint's would have.

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "core/error.h"
 #include "core/nearest_name.h"
 #include "tools/run_config.h"
+#include "tools/run_folder.h"
 
 namespace vcas {
 namespace {
@@ -46,12 +46,6 @@ std::string key_of(const std::string& option) {
   for (const std::string& key : former_keys(describe(config)))
     if (option == option_of(key)) return key;
   return {};
-}
-
-// False too of a long value, which is no path.
-bool is_there(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::exists(path, error);
 }
 
 }  // namespace

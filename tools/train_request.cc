@@ -172,7 +172,7 @@ std::vector<std::string> idle_settings(const TrainRequest& request, const Model&
   };
   add(config.data.kind->idle_settings(config.data));
   add(config.optimizer.kind->idle_settings());
-  // Weights decide them otherwise.
+  // Pretrained weights decide settings of models.
   if (config.model.pretrained.empty()) add(config.model.kind->idle_settings());
   const TrainOptions& train = config.train;
   // Steps that come later are meant to overrule epochs.

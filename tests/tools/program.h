@@ -149,7 +149,7 @@ inline void forget_after(const std::filesystem::path& run, std::int64_t step) {
   std::filesystem::remove(run / "best");
 }
 
-// Those first, and more.
+// The first arguments with more behind them.
 inline std::vector<std::string> with(std::vector<std::string> arguments,
                                      const std::vector<std::string>& more) {
   arguments.insert(arguments.end(), more.begin(), more.end());

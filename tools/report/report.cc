@@ -45,7 +45,7 @@ void write_svgs(const fs::path& folder, const std::vector<PlotSection>& sections
   say(fmt::format("wrote {} plots to {}", count, folder.string()));
 }
 
-// Below the folder asked for, where the name of a run is a whole path too.
+// The place of a run's events, below the folder asked for. A run's name may be a whole path.
 fs::path events_folder(const ReportRequest& request, const RunRecord& run) {
   return request.tensorboard_folder / fs::path(run.name).relative_path();
 }
