@@ -220,6 +220,9 @@ class Glue final : public LabelledTextKind, public Benchmark {
           "is missing: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI; \"tools/get_data "
           "SST-2\" gets the files of SST-2");
   }
+  std::vector<std::string> idle_settings(const DataOptions&) const override {
+    return idle_columns();
+  }
 
   OpenedData open(const DataRequest& request) const override {
     return opened(load(
@@ -238,7 +241,7 @@ class Glue final : public LabelledTextKind, public Benchmark {
     ColumnSettings columns = columns_;
     if (columns.first.empty()) columns.first = task.first;
     if (columns.second.empty()) columns.second = task.second;
-    return {.items = load_table(request, inputs.at(0), columns, {})};
+    return opened(load_table(request, inputs.at(0), columns, {}));
   }
   const Benchmark* benchmark() const override { return this; }
 

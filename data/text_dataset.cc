@@ -275,6 +275,7 @@ TokenContent tokenise_rows(TextRows& rows, const Tokenizer& tokenizer, const Ite
     tokenizer.encode(row.first, first);
     if (options.pairs) tokenizer.encode(row.second, second);
     const auto [first_size, second_size] = fit_pair(first.size(), second.size(), room);
+    content.cut_rows += first_size < first.size() || second_size < second.size();
     first.resize(first_size);
     second.resize(second_size);
 

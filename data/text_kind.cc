@@ -147,7 +147,7 @@ DataFacts TextKind::text_facts(LabelKind labels, std::string task) const {
 OpenedData LabelledTextKind::open_unlabelled(const DataRequest& request,
                                              const std::vector<fs::path>& inputs,
                                              const std::vector<std::int64_t>&) const {
-  return {.items = load_table(request, inputs.at(0), columns_, {})};
+  return opened(load_table(request, inputs.at(0), columns_, {}));
 }
 
 void LabelledTextKind::add_text_fields(Setting& v) {
@@ -183,12 +183,21 @@ std::unique_ptr<TextDataset> LabelledTextKind::load_table(const DataRequest& req
                    *request.tokenizer);
 }
 
+std::vector<std::string> LabelledTextKind::idle_columns() const {
+  std::vector<std::string> idle;
+  for (const ConfigChange& change : config_changes(ColumnSettings(), columns_))
+    idle.push_back(fmt::format("data.text.{} has no effect: training reads the columns of the task",
+                               change.key));
+  return idle;
+}
+
 OpenedData LabelledTextKind::opened(std::unique_ptr<TextDataset> texts) {
   const TokenContent& content = texts->content();
   return {.items = std::move(texts),
           .tokens = content.tokens,
           .has_pairs = !content.first_lengths.empty(),
-          .skipped_rows = content.skipped_rows};
+          .skipped_rows = content.skipped_rows,
+          .cut_rows = content.cut_rows};
 }
 
 }  // namespace vcas

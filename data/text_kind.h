@@ -78,6 +78,8 @@ class LabelledTextKind : public TextKind {
                                           const std::filesystem::path& file,
                                           const ColumnSettings& columns,
                                           const std::string& label) const;
+  // DataKind::idle_settings of data whose files have columns of their own.
+  std::vector<std::string> idle_columns() const;
   // `texts` as what was opened.
   static OpenedData opened(std::unique_ptr<TextDataset> texts);
 

@@ -41,7 +41,8 @@ std::vector<StoredTensor> tensors_of(const TokenContent& content) {
 
 void write_content(const fs::path& path, const TokenContent& content) {
   const nlohmann::json facts = {{"class_names", content.class_names},
-                                {"skipped_rows", content.skipped_rows}};
+                                {"skipped_rows", content.skipped_rows},
+                                {"cut_rows", content.cut_rows}};
   const std::vector<StoredTensor> tensors = tensors_of(content);
   write_safetensors(path, tensors,
                     {{"facts", facts.dump()}, {"check", fingerprint(tensors, facts.dump())}});
@@ -70,6 +71,7 @@ TokenContent read_content(const fs::path& path) {
   const nlohmann::json parsed = nlohmann::json::parse(facts);
   parsed.at("class_names").get_to(content.class_names);
   parsed.at("skipped_rows").get_to(content.skipped_rows);
+  parsed.at("cut_rows").get_to(content.cut_rows);
   return content;
 }
 

@@ -19,6 +19,7 @@ struct TokenContent {
   std::vector<float> targets;               // [N], or empty where there are none
   std::vector<std::string> class_names;
   std::int64_t skipped_rows = 0;
+  std::int64_t cut_rows = 0;  // items that lost tokens
 };
 
 // VCAS_CACHE_DIR, else XDG_CACHE_HOME/vcas, else HOME/.cache/vcas; none where all are unset.

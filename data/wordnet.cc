@@ -270,6 +270,9 @@ class WordNet final : public LabelledTextKind {
                              "wordnet-base gets the files), got \"{}\"",
                              task_));
   }
+  std::vector<std::string> idle_settings(const DataOptions&) const override {
+    return idle_columns();
+  }
 
   OpenedData open(const DataRequest& request) const override {
     WordNetOptions options{

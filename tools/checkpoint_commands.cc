@@ -292,6 +292,8 @@ void predict(const PredictRequest& request) {
                               request.probabilities));
   for (const std::string& fault : found.skipped)
     log_line(LogLevel::kWarning, "warning: left out " + fault);
+  if (found.cut_rows > 0)
+    log_line(LogLevel::kWarning, "warning: " + cut_rows_text(config, found, "new"));
 }
 
 void generate(const GenerateRequest& request) {

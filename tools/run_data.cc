@@ -11,6 +11,7 @@
 #include "core/files.h"
 #include "core/log.h"
 #include "core/nearest_name.h"
+#include "core/progress.h"
 #include "core/safetensors.h"
 #include "data/text_dataset.h"
 #include "data/validation_split.h"
@@ -274,13 +275,13 @@ std::unique_ptr<Dataset> RunData::load(const RunConfig& config, Split split,
     throw Error(ExitCode::kBadConfig,
                 fmt::format("data.type \"{}\" opened no items", config.data.kind.type),
                 "DataKind::open returns them in OpenedData::items");
-  take_notes(opened, split == Split::kTrain ? "training" : "evaluation");
+  take_notes(config, opened, split == Split::kTrain ? "training" : "evaluation");
   if (split == Split::kTrain && tokenizer) look_at_tokens(config, opened);
   return in_given_order(config, std::move(opened.items));
 }
 
 // `name`: of the data, for messages.
-void RunData::take_notes(const OpenedData& opened, const char* name) {
+void RunData::take_notes(const RunConfig& config, const OpenedData& opened, const char* name) {
   checked_images += opened.checked;
   if (!opened.note.empty()) notes.push_back(opened.note);
   left_out.insert(left_out.end(), opened.skipped.begin(), opened.skipped.end());
@@ -290,12 +291,22 @@ void RunData::take_notes(const OpenedData& opened, const char* name) {
   if (opened.skipped_rows > 0)
     warnings.push_back(
         fmt::format("bad rows left out of the {} data: {}", name, opened.skipped_rows));
+  constexpr std::int64_t kMostCut = 10;  // of a hundred texts
+  if (opened.cut_rows > 0)
+    (100 * opened.cut_rows > kMostCut * opened.items->size() ? warnings : notes)
+        .push_back(cut_rows_text(config, opened, name));
   if (tokenizer) limits.tokens = std::max(limits.tokens, opened.items->item_shape()[0]);
   limits.masked = std::max(limits.masked, opened.most_masked);
 }
 
 std::string classes_text(const std::vector<std::string>& names) {
   return names.empty() ? "no classes" : fmt::format("{} classes: {}", names.size(), some_of(names));
+}
+
+std::string cut_rows_text(const RunConfig& config, const OpenedData& opened, const char* name) {
+  return fmt::format("{} of {} {} texts are cut to {} tokens; data.text.max_length allows more",
+                     format_count(opened.cut_rows), format_count(opened.items->size()), name,
+                     config.data.kind->facts().max_length);
 }
 
 void print_warnings(const std::vector<std::string>& warnings) {
@@ -356,7 +367,7 @@ void RunData::load_mismatched(const RunConfig& config, const std::vector<std::st
   OpenedData second =
       config.data.kind->open_second_test(data_request(config, Split::kTest, tokenizer.get()));
   if (!second.items) return;
-  take_notes(second, "mismatched evaluation");
+  take_notes(config, second, "mismatched evaluation");
   mismatched = subset_of(relabelled(std::move(second.items), names, true), config.data.eval_limit);
 }
 

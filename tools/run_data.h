@@ -64,7 +64,7 @@ struct RunData {
   std::map<std::string, std::shared_ptr<FolderContents>> folders() const;
   std::unique_ptr<Dataset> load(const RunConfig& config, Split split,
                                 const std::vector<std::string>& known_classes);
-  void take_notes(const OpenedData& opened, const char* name);
+  void take_notes(const RunConfig& config, const OpenedData& opened, const char* name);
   void load_mismatched(const RunConfig& config, const std::vector<std::string>& names);
   std::unique_ptr<Dataset> in_order_of(const RunConfig& config, std::unique_ptr<Dataset> items,
                                        const std::vector<std::string>& names);
@@ -78,6 +78,9 @@ struct RunData {
 
 // "2 classes: bad, good"
 std::string classes_text(const std::vector<std::string>& names);
+
+// Says how many texts are longer than data.text.max_length. `name`: of the data, "training".
+std::string cut_rows_text(const RunConfig& config, const OpenedData& opened, const char* name);
 
 // To stderr.
 void print_warnings(const std::vector<std::string>& warnings);

@@ -97,8 +97,10 @@ TEST_CASE("the longer text of a pair is cut first", "[text]") {
     options.items.labels = {"0", "1"};
     const auto data = f.load(text + "\t0\n", options);
     const Ids tokens = item(*data, 0);
-    return std::pair(std::count(tokens.begin(), tokens.end(), kA),
-                     std::count(tokens.begin(), tokens.end(), kB));
+    const std::pair kept(std::count(tokens.begin(), tokens.end(), kA),
+                         std::count(tokens.begin(), tokens.end(), kB));
+    CHECK(data->content().cut_rows == (kept.first + kept.second < first + second));
+    return kept;
   };
   using Pair = std::pair<std::ptrdiff_t, std::ptrdiff_t>;
   CHECK(lengths(5, 5, 13) == Pair{5, 5});
@@ -344,15 +346,16 @@ TEST_CASE("tokens are cached by what they depend on", "[text][cache]") {
                 f.tokenizer);
     CHECK(files().size() == before + 2);
   }
-  SECTION("targets and the number of bad rows come from it too") {
-    options = {.file = f.folder.write_text("y.tsv", "sentence\tlabel\na\t2.5\nb\n"),
+  SECTION("targets and the numbers of bad and cut rows come from it too") {
+    options = {.file = f.folder.write_text("y.tsv", "sentence\tlabel\na a\t2.5\nb\n"),
                .table = {.skip_bad_rows = true},
-               .items = {.regression = true}};
+               .items = {.regression = true, .max_length = 3}};
     load();
     std::vector<std::filesystem::file_time_type> before;
     for (const auto& path : files()) before.push_back(std::filesystem::last_write_time(path));
     CHECK(load().targets == std::vector<float>{2.5f});
     CHECK(load().skipped_rows == 1);
+    CHECK(load().cut_rows == 1);
     std::vector<std::filesystem::file_time_type> after;
     for (const auto& path : files()) after.push_back(std::filesystem::last_write_time(path));
     CHECK(after == before);

@@ -325,6 +325,8 @@ TEST_CASE("a prediction for each row, however many and long, and none where one 
   INFO(predicted.err);
   CHECK(predicted.code == 0);
   CHECK(std::count(predicted.out.begin(), predicted.out.end(), '\n') == 10);
+  CHECK(predicted.err ==
+        "warning: 9 of 9 new texts are cut to 16 tokens; data.text.max_length allows more\n");
 
   write_text(tiny.path() / "new.tsv", "sentence\na\n\nb\n\n");
   const Outcome blank = tiny.vcas({"predict", "--model", "out", "--input", "new.tsv"});

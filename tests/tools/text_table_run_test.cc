@@ -85,6 +85,9 @@ TEST_CASE("rows that are left out are counted wherever data are read", "[text]")
   }
   CHECK(noted_warnings(tiny.path() / "out/metrics.jsonl") == std::vector{trained_on, tested_on});
   CHECK(tiny.vcas({"eval", "--model", "out/last"}).err == "warning: " + tested_on + "\n");
+  CHECK(contains(run({"--validate", "data.text.first=question2"}).err,
+                 "\nwarning: data.text.first has no effect: training reads the columns of the "
+                 "task\n"));
 
   write_text(tiny.path() / "bad.txt", content(tiny.path() / "corpus.txt") + "a\xFF\n");
   const auto masked = [&](const std::string& skip) {
@@ -98,6 +101,26 @@ TEST_CASE("rows that are left out are counted wherever data are read", "[text]")
   CHECK(refused.err ==
         "error: bad.txt:3: byte 2 is not valid UTF-8\n  hint: if the text is Latin-1, iconv -f "
         "latin1 -t utf-8 converts it; data.skip_bad_rows=true leaves bad lines out\n");
+}
+
+TEST_CASE("texts that are cut are counted, and many of them are worth a warning", "[text]") {
+  const TinyText tiny;
+  const std::string head = "sentence\tlabel\n", whole = "a b c a b c a b c a\tgood\n",
+                    cut = "a b c a b c a b c a b\tbad\n";
+  const auto validate = [&](int long_ones) {
+    std::string table = head;
+    for (int i = 0; i < 20; ++i) table += i < long_ones ? cut : whole;
+    write_text(tiny.path() / "train.tsv", table);
+    return tiny.train({"--validate", "run.folder=out"});
+  };
+  const std::string told =
+      " of 20 training texts are cut to 12 tokens; data.text.max_length allows more\n";
+  const Outcome few = validate(2);
+  CHECK(few.err.empty());
+  CHECK(contains(few.out, "\n    note   2" + told));
+  const Outcome many = validate(3);
+  CHECK(many.err == "warning: 3" + told);
+  CHECK_FALSE(contains(many.out, "note"));
 }
 
 TEST_CASE("exact training pads texts to the longest of its own", "[text]") {
