@@ -15,15 +15,12 @@
 namespace vcas {
 namespace {
 
-constexpr const char* kUtf8Hint =
-    "a table must be UTF-8; iconv -f utf-16 -t utf-8 (or -f latin1) converts it";
 constexpr const char* kQuotesHint =
     "a field of .csv files that has quotes stands in quotes, and its own are doubled";
 constexpr const char* kOneColumnHint =
     "the file has one column; columns end at tabs in .tsv files, at commas in .csv files";
-constexpr const char* kBadRowHint =
-    "is the file cut off or of another format? data.skip_bad_rows=true leaves bad rows out of "
-    "labelled data";
+constexpr const char* kFormatHint = "is the file cut off or of another format?";
+constexpr const char* kSkipHint = "data.skip_bad_rows=true leaves bad rows out of labelled data";
 
 std::string missing_column(const std::string& column, const std::vector<std::string>& there) {
   const std::string nearest = nearest_name(column, there);
@@ -76,11 +73,8 @@ void TextTable::read_header() {
     throw Error(ExitCode::kBadData, fmt::format("{}: the file is empty", name_),
                 "was it cut off while it was copied?");
   if (!fault.text.empty())
-    throw Error(
-        ExitCode::kBadData, fmt::format("{}: {}", place(), fault.text),
-        std::ranges::all_of(record_, [](const auto& field) { return text_fault(field).empty(); })
-            ? kQuotesHint
-            : kUtf8Hint);
+    throw Error(ExitCode::kBadData, fmt::format("{}: {}", place(), fault.text),
+                fault.encoding_hint.empty() ? kQuotesHint : fault.encoding_hint);
   width_ = record_.size();
   if (!options_.header) {
     pending_ = true;
@@ -144,6 +138,7 @@ bool TextTable::read_record(Fault& fault) {
   begin_ = line();
   blank_ = line_.empty();
   fault.text = text_fault(line_);
+  if (!fault.text.empty()) fault.encoding_hint = encoding_hint(line_);
   record_.clear();
   switch (options_.format) {
     case TableFormat::kTsv:
@@ -191,8 +186,10 @@ void TextTable::split_csv(Fault& fault) {
                             place(), record_.size()),
                 "is the file cut off, or is it one without quoting (TSV)?");
           more.push_back(line_);
-          if (const std::string bad = text_fault(line_); !bad.empty())
+          if (const std::string bad = text_fault(line_); !bad.empty()) {
             note(fmt::format("line {}: {}", line(), bad));
+            fault.encoding_hint = encoding_hint(line_);
+          }
           field += '\n';
           at = 0;
         } else if (line_[at] != '"') {
@@ -275,7 +272,10 @@ bool TextTable::next(std::vector<std::string>& fields) {
     if (fault.text.empty()) return any_row_ = true;
     if (!options_.skip_bad_rows && !(fault.uneven && options_.skip_uneven_rows))
       throw Error(ExitCode::kBadData, fmt::format("{}: {}", place(), fault.text),
-                  fault.lacks_column && !any_row_ ? options_.column_hint : kBadRowHint);
+                  fault.lacks_column && !any_row_ ? options_.column_hint
+                  : fault.encoding_hint.empty()
+                      ? fmt::format("{} {}", kFormatHint, kSkipHint)
+                      : fmt::format("{}; {}", fault.encoding_hint, kSkipHint));
     ++skipped_;
   }
 }

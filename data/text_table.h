@@ -55,6 +55,7 @@ class TextTable {
   struct Fault {
     std::string text;  // empty: nothing
     bool uneven = false, lacks_column = false;
+    std::string encoding_hint = {};  // where bytes are none of a text
   };
 
   bool next_line();

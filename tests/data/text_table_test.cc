@@ -162,8 +162,11 @@ TEST_CASE("bad rows are named by file and line", "[table]") {
                                                        "a\0\n\0",
                                                        6));
   CHECK(wide.what() == (folder.folder.path() / "x.tsv").string() + ":1: byte 4 is NUL");
-  CHECK(wide.hint() ==
-        "a table must be UTF-8; iconv -f utf-16 -t utf-8 (or -f latin1) converts it");
+  CHECK(wide.hint() == "if the text is UTF-16, iconv -f utf-16 -t utf-8 converts it");
+  CHECK(folder.error("x.tsv", "a\tb\n1\t2\xE9\n").hint() ==
+        "if the text is Latin-1, iconv -f latin1 -t utf-8 converts it; data.skip_bad_rows=true "
+        "leaves bad rows out of labelled data");
+  CHECK(folder.error("x.csv", "a,b\n1,\"2\n\xE9\"\n").hint().starts_with("if the text is Latin-1"));
   folder.check_bad("x.tsv", "a\tb\r1\t2\r", ":1: a carriage return inside the line");
   const Error commas = folder.error("x.tsv", "a,b\n1,2\n");
   CHECK(commas.what() ==
