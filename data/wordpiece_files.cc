@@ -1,6 +1,7 @@
 // The files of a WordPiece.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "data/tokenizer_files.h"
 #include "data/wordpiece.h"
@@ -48,7 +49,10 @@ Json tokenizer_json(const WordPiece& tokenizer) {
 std::map<std::string, std::string> WordPiece::files(std::int64_t max_length) const {
   std::string vocabulary;
   for (std::int32_t id = 0; id < pieces_; ++id) vocabulary.append(token(id)).append("\n");
-  Json config = {{"tokenizer_class", "BertTokenizer"},
+  // transformers makes a BertTokenizer of its defaults, and any other one of tokenizer.json.
+  const bool is_bert =
+      clean_text_ && std::cmp_equal(max_word_length_, Vocabulary().max_word_length);
+  Json config = {{"tokenizer_class", is_bert ? "BertTokenizer" : "PreTrainedTokenizerFast"},
                  {"do_lower_case", lower_case_},
                  {"strip_accents", strip_accents_},
                  {"tokenize_chinese_chars", separate_cjk_},
@@ -67,6 +71,7 @@ std::map<std::string, std::string> WordPiece::files(std::int64_t max_length) con
                                    {"mask_token", "[MASK]"}})
     if (std::ranges::count(added_, name, [&](const AddedToken& a) { return token(a.id); }) > 0)
       special[role] = name;
+  if (!is_bert) config.update(special);
   return {{"vocab.txt", vocabulary},
           {kTokenizerConfig, config.dump(2) + "\n"},
           {kSpecialMap, special.dump(2) + "\n"},

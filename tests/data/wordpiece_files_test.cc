@@ -88,6 +88,25 @@ TEST_CASE("tokenizer_config.json names what a vocab.txt does not say", "[tokeniz
   CHECK(config({{0}, {1}, {2}}, 0)["model_max_length"] == 64);
 }
 
+// What transformers takes for a BertTokenizer has its defaults, whatever tokenizer.json says.
+TEST_CASE("a tokenizer with other defaults than BertTokenizer's has another class", "[tokenizer]") {
+  const auto config = [](std::int64_t max_word_length, bool clean_text) {
+    const WordPiece tokenizer({.name = "config",
+                               .tokens = {"[UNK]", "[CLS]", "[SEP]", "a"},
+                               .added = {{0}, {1}, {2}},
+                               .max_word_length = max_word_length,
+                               .clean_text = clean_text});
+    return nlohmann::json::parse(tokenizer.files(64).at("tokenizer_config.json"));
+  };
+  CHECK(config(100, true)["tokenizer_class"] == "BertTokenizer");
+  CHECK_FALSE(config(100, true).contains("sep_token"));
+  for (const nlohmann::json& other : {config(99, true), config(100, false)}) {
+    CHECK(other["tokenizer_class"] == "PreTrainedTokenizerFast");
+    CHECK(other["sep_token"] == "[SEP]");
+    CHECK_FALSE(other.contains("mask_token"));
+  }
+}
+
 TEST_CASE("a vocab.txt goes in and comes out", "[tokenizer]") {
   const WordPiece golden(fs::path(VCAS_SOURCE_DIR) / "tests/golden/wordpiece_vocab.txt");
   CHECK(golden.files(64).at("vocab.txt") ==
