@@ -52,7 +52,7 @@ std::string key_of(const std::string& option) {
 
 std::vector<std::string> with_settings_as_set(const CLI::App& command,
                                               const std::vector<std::string>& arguments) {
-  if (!takes_settings(command)) return arguments;
+  const bool has_settings = takes_settings(command);
   std::vector<std::string> result;
   const auto set = [&](const std::string& key, const std::string& value) {
     result.insert(result.end(), {"--set", fmt::format("{}={}", key, value)});
@@ -67,14 +67,16 @@ std::vector<std::string> with_settings_as_set(const CLI::App& command,
     if (!argument->starts_with("-")) {
       const bool is_known = std::ranges::count(keys(), argument->substr(0, equals)) > 0;
       const bool is_path = is_there(*argument) && (!is_known || argument->ends_with(".json"));
-      if (equals != std::string::npos && !is_path) result.push_back("--set");
+      if (has_settings && equals != std::string::npos && !is_path) result.push_back("--set");
       result.push_back(*argument);
       continue;
     }
     const std::string name = argument->substr(0, equals);
     const CLI::Option* own = command.get_option_no_throw(name);
-    const std::string key = own ? "" : key_of(name);
-    if (key.empty()) {
+    const std::string key = own || !has_settings ? "" : key_of(name);
+    if (own && *argument == name + "=" && own->get_items_expected_max() > 0) {
+      result.insert(result.end(), {name, ""});  // CLI11 would take the next word
+    } else if (key.empty()) {
       result.push_back(*argument);
       const bool takes_next = own && has_next && equals == std::string::npos &&
                               (own->get_items_expected_min() > 0 ||

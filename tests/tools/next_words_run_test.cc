@@ -86,6 +86,7 @@ TEST_CASE("next words are learned, evaluated, gone on with and exported", "[text
   CHECK(drawn == go_on(hot));
   CHECK(drawn != go_on({"--prompt", "a", "--tokens", "30", "--temperature", "50", "--seed", "1"}));
   CHECK(go_on({"--prompt", "c d", "--tokens", "40", "--temperature", "1e-300"}) == expected + "\n");
+  CHECK(go_on({"--prompt=", "--tokens", "9"}) == go_on({"--prompt", "", "--tokens", "9"}));
   CHECK(go_on({"--tokens", "1", "--temperature", "0"}).size() == 2);
 
   // Text that nothing takes is not computed: a million tokens would be minutes.
