@@ -162,22 +162,26 @@ std::optional<TestResult> evaluate_on(const Dataset& items, const RunConfig& con
   Loader loader(items, options, first);
   Collected collected(config, data, items);
   std::vector<float> logits;  // of a batch
-  bool stopped = false;
   std::optional<Error> diverged;
-  try {
-    for (std::int64_t i = first; i < last && !(stopped = stop()); ++i) {
-      const Batch& batch = loader.next();
-      logits.clear();
-      const Evaluation part = evaluate(batch, collected.needs_logits() ? &logits : nullptr);
-      collected.add(batch, part, logits);
+  const auto evaluate_next = [&] {
+    const Batch& batch = loader.next();
+    logits.clear();
+    const Evaluation part = evaluate(batch, collected.needs_logits() ? &logits : nullptr);
+    collected.add(batch, part, logits);
+  };
+  // Ranks wait for each other at every batch: one that is done alone would seem to hang.
+  for (std::int64_t i = 0; i * size < batches; ++i) {
+    const bool stopped = stop();
+    try {
+      if (!stopped && first + i < last) evaluate_next();
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kDiverged || size == 1) throw;
+      diverged = error;
     }
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::kDiverged || size == 1) throw;
-    diverged = error;
+    const double most = largest(ranks, diverged ? 2 : stopped ? 1 : 0);
+    if (most > 1) fail_on_all(ranks, diverged);
+    if (most > 0) return std::nullopt;
   }
-  const double most = largest(ranks, diverged ? 2 : stopped ? 1 : 0);
-  if (most > 1) fail_on_all(ranks, diverged);
-  if (most > 0) return std::nullopt;
   collected.gather(ranks);
   TestResult result;
   if (ranks.is_first()) result = collected.result(items.class_names());

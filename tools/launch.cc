@@ -191,25 +191,26 @@ void Watchdog::alive() {
 }
 
 void Watchdog::watch(const std::stop_token& stop) {
+  // The clock runs on while a job is suspended, which so ends one wait of many.
+  constexpr int kWaits = 20;
+  constexpr double kMost = 1e9;  // a clock counts nanoseconds
+  const std::chrono::duration<double> part(std::min(seconds_, kMost) / kWaits);
   std::unique_lock lock(mutex_);
-  while (true) {
+  for (int silent = 0; silent < kWaits;) {
     const std::uint64_t seen = signs_;
-    constexpr double kMost = 1e9;  // a clock counts nanoseconds
-    if (changed_.wait_for(lock, stop, std::chrono::duration<double>(std::min(seconds_, kMost)),
-                          [&] { return signs_ != seen; }))
-      continue;
+    silent = changed_.wait_for(lock, stop, part, [&] { return signs_ != seen; }) ? 0 : silent + 1;
     if (stop.stop_requested()) return;
-    write_stderr(fmt::format(
-        "error: {}no step, evaluation or checkpoint has ended for {:.0f} s: a rank hangs\n"
-        "  hint: look at the machines; {}run.rank_timeout sets the time\n",
-        speaker_, seconds_, can_resume_ ? "--resume goes on from the last checkpoint; " : ""));
-    // A kernel that hangs may hinder the end, and to give it up may hang too.
-    std::packaged_task<void()> giving_up(give_up_);
-    const std::future<void> given_up = giving_up.get_future();
-    std::thread(std::move(giving_up)).detach();
-    given_up.wait_for(std::chrono::seconds(2));
-    ::_exit(static_cast<int>(ExitCode::kUnavailable));
   }
+  write_stderr(fmt::format(
+      "error: {}no step, evaluation or checkpoint has ended for {:.0f} s: a rank hangs\n"
+      "  hint: look at the machines; {}run.rank_timeout sets the time\n",
+      speaker_, seconds_, can_resume_ ? "--resume goes on from the last checkpoint; " : ""));
+  // A kernel that hangs may hinder the end, and to give it up may hang too.
+  std::packaged_task<void()> giving_up(give_up_);
+  const std::future<void> given_up = giving_up.get_future();
+  std::thread(std::move(giving_up)).detach();
+  given_up.wait_for(std::chrono::seconds(2));
+  ::_exit(static_cast<int>(ExitCode::kUnavailable));
 }
 
 }  // namespace vcas

@@ -143,7 +143,8 @@ bool Vcas::follows_norms() const {
                 fmt::format("method.kept_items \"by_norm\" with {} processes: those that keep few "
                             "items would wait for the others",
                             training_.ranks->size()),
-                "set method.kept_items=fixed");
+                "set method.kept_items=fixed; a run that has \"by_norm\" goes on in one process, "
+                "or as a fork");
   if (options_.kept_items != "auto") return options_.kept_items == "by_norm";
   return alone && controller_->adapts() && !options_.follows_paper() && !training_.ops.queues();
 }

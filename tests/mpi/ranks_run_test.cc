@@ -250,6 +250,39 @@ TEST_CASE("ranks: a rank that hangs ends the run", "[mpi]") {
   CHECK_FALSE(contains(hung.err, "--resume"));
 }
 
+TEST_CASE("ranks: a job that was suspended for longer than the timeout goes on", "[mpi]") {
+  if (lacks_mpi()) return;
+  const RanksRun tiny;
+  const Outcome suspended = tiny.mpirun(
+      2,
+      "run.folder=out train.steps=100000 run.rank_timeout=2 train.eval_every=1000000 & job=$!; "
+      "while [ $(cat out/metrics.jsonl | wc -l) -lt 20 ]; do sleep 0.1; done; "
+      "kill -STOP $(pgrep -P $job); sleep 3; kill -CONT $(pgrep -P $job); sleep 3; "
+      "kill -USR2 $job; wait $job");
+  INFO(suspended.err);
+  CHECK(suspended.code == 75);
+}
+
+// The first half has one token an item, and takes less than the timeout. The second takes longer.
+TEST_CASE("ranks: one that is done with its part of an evaluation waits for the others", "[mpi]") {
+  if (lacks_mpi()) return;
+  const TinyText tiny;
+  std::string rows = "sentence\tlabel\n", longest;
+  for (int i = 0; i < 500; ++i) longest += "a ";
+  for (int i = 0; i < 1500; ++i) rows += "a\tgood\n";
+  for (int i = 0; i < 1500; ++i) rows += longest + "\tbad\n";
+  write_text(tiny.path() / "test.tsv", rows);
+  const Outcome outcome =
+      shell(tiny.path(), mpirun_of(2) +
+                             "vcas-train tiny.json run.folder=out train.steps=1 model.width=64 "
+                             "train.eval_batch=4 model.max_positions=512 "
+                             "data.text.max_length=512 run.rank_timeout=1");
+  INFO(outcome.err);
+  CHECK(outcome.code == 0);
+  const json end = vcas::read_metrics(tiny.path() / "out/metrics.jsonl").back();
+  CHECK(end["totals"]["eval_seconds"] > 1.5);
+}
+
 TEST_CASE("ranks: a loss that is not finite ends all with a note", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;
