@@ -191,7 +191,9 @@ class Table {
   double seeds() const { return seeds_; }
 
  private:
-  bool any(const std::string& key, const std::function<bool(const Json&)>& holds) const {
+  bool any(
+      const std::string& key,
+      const std::function<bool(const Json&)>& holds = [](const Json&) { return true; }) const {
     return std::ranges::any_of(summary_, [&](const Json& variant) {
       const Json number = member(variant["values"], key);
       return !number.is_null() && holds(number);
@@ -241,7 +243,9 @@ class Table {
     }
     if (any("forward_share", [](const Json& number) { return number["mean"] != 1.0; }))
       add("items in the forward", "forward_share", kPercent);
-    if (any("added_variance.items", [](const Json&) { return true; })) {
+    if (any("added_variance.forward"))
+      add("added variance / V_s, SampleF", "added_variance.forward", kLoss);
+    if (any("added_variance.items")) {
       add("added variance / V_s, SampleA", "added_variance.items", kLoss);
       add("added variance / V_s, SampleW", "added_variance.rows", kLoss);
     }
@@ -251,7 +255,7 @@ class Table {
     add("TFLOP, counted", "flops.total", kTera);
     add("  saved", "saved.flops", kPercent);
     add("  saved by the paper's formula", "saved.formula_flops", kPercent);
-    if (any("flops.padded_saved", [](const Json&) { return true; }))
+    if (any("flops.padded_saved"))
       add("  saved, over exact training with padded texts", "flops.padded_saved", kPercent);
     add("TFLOP of backward, counted", "flops.total_backward", kTera);
     add("  saved", "saved.backward_flops", kPercent);
@@ -261,7 +265,7 @@ class Table {
     for (const char* phase : {"forward", "backward", "probe", "optimizer", "data"})
       add(fmt::format("  {}", phase), fmt::format("seconds.{}", phase), kSeconds);
     add("time saved / FLOPs saved", "saved.conversion", kRatio);
-    if (!any("until.value", [](const Json&) { return true; })) return;
+    if (!any("until.value")) return;
     add("seconds until " + until_, "until.seconds", kSeconds, kNever);
     add("TFLOP until " + until_, "until.flops", kTera, kNever);
   }
@@ -337,11 +341,13 @@ Json run_numbers(const Session& session, const std::optional<TestResult>& evalua
 
 void add_measurements(Json& run, const std::filesystem::path& folder) {
   Json evaluations = Json::array(), best = Json::object();
-  double items = 0, rows = 0, exact = 0;  // sums over probes: few batches have most of V_s
+  // Sums over probes: few batches have most of V_s.
+  double forward = 0, items = 0, rows = 0, exact = 0;
   for (const Json line : read_metrics(folder / "metrics.jsonl")) {
     if (line["step"] > run["steps"]) continue;
     if (line["event"] == "variance" && 2 * line["step"].get<double>() >= run["steps"] &&
         line["v_s"] > 0.0 && line["v_act"].is_number() && line["v_w"].is_number()) {
+      if (const Json v_f = member(line, "v_f"); v_f.is_number()) forward += v_f.get<double>();
       items += line["v_act"].get<double>();
       rows += line["v_w"].get<double>();
       exact += line["v_s"].get<double>();
@@ -357,7 +363,9 @@ void add_measurements(Json& run, const std::filesystem::path& folder) {
   }
   run["best"] = best;
   run["evaluations"] = evaluations;
-  if (exact > 0) run["added_variance"] = {{"items", items / exact}, {"rows", rows / exact}};
+  if (!(exact > 0)) return;
+  run["added_variance"] = {{"items", items / exact}, {"rows", rows / exact}};
+  if (forward > 0) run["added_variance"]["forward"] = forward / exact;
 }
 
 void add_summary(Json& comparison) {

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/metrics.h"
 #include "tests/support/catch.h"
 #include "tests/tools/tiny_text.h"
 
@@ -60,15 +61,27 @@ TEST_CASE("a run with SampleF tells what it keeps, and its own time is not known
 
 TEST_CASE("a comparison with SampleF shows the items in the forward", "[forward]") {
   const TinyRun tiny;
-  std::vector<std::string> arguments = {"compare", "tiny.json", "--folder", "twins"};
+  std::vector<std::string> arguments = {"compare", "tiny.json", "--folder", "twins",
+                                        "method.controller=budget"};
   for (const std::string& setting : kForward) arguments.insert(arguments.end(), {"--set", setting});
   const Outcome outcome = run(tiny.path(), arguments);
   INFO(outcome.err << outcome.out);
   REQUIRE(outcome.code == 0);
   CHECK(contains(outcome.out, "items in the forward"));
+  CHECK(contains(outcome.out, "added variance / V_s, SampleF"));
   const nlohmann::json result = nlohmann::json::parse(content(tiny.path() / "twins/compare.json"));
   CHECK(result["runs"][0]["forward_share"] == 1);
   CHECK(result["runs"][1]["forward_share"] < 0.9);
+  CHECK_FALSE(result["runs"][0].contains("added_variance"));
+  double forward = 0, exact = 0;
+  for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "twins/vcas/metrics.jsonl")) {
+    if (line["event"] != "variance" || 2 * line["step"].get<int>() < result["runs"][1]["steps"])
+      continue;
+    forward += line["v_f"].get<double>();
+    exact += line["v_s"].get<double>();
+  }
+  CHECK_THAT(result["runs"][1]["added_variance"]["forward"].get<double>(),
+             WithinRel(forward / exact, 1e-9));
   // What the run says of itself is what the twin measured.
   const nlohmann::json end = tiny.end_of("twins/vcas");
   CHECK_THAT(end["flops_saved"].get<double>(),
