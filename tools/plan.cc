@@ -313,8 +313,9 @@ std::string plan_text(const Json& plan) {
   const Json& time = plan["time"];
   return text +
          fmt::format(
-             "FLOPs by the formula, without probes. Steps: medians of {} batches, exact "
-             "ones {:.0f}% to {:.0f}% of theirs\n"
+             "FLOPs by the formula. Steps: medians of {} batches, exact ones {:.0f}% to {:.0f}% "
+             "of theirs\n"
+             "neither has probes: vcas bench times them\n"
              "run: all steps alike, with evaluations of {:.2f} s; not waiting for data, not "
              "saving\n"
              "resident after these steps {}\n",

@@ -103,7 +103,8 @@ void TrainingRun::warn_if_little_time_is_saved() {
     warn(
         fmt::format("sampling saves no time on this task so far (time {} after {} steps, FLOPs {})",
                     format_change(savings.time), format_count(step), format_change(savings.flops)),
-        "let it sample more (docs/sampling.md), or set method.type=exact");
+        "use larger batches, a wider model or fewer probes (method.update_every), or set "
+        "method.type=exact");
   else if (poor)
     warn(poor->what, poor->advice);
 }

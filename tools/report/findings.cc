@@ -102,8 +102,8 @@ std::optional<Finding> ratios_near_one(const nlohmann::json& ratios) {
   return Finding{fmt::format("The last keep ratios are near 1 (items {:.2f}, rows {:.2f}), so "
                              "little is saved.",
                              items, rows),
-                 "Train for longer, probe more often (method.update_every), raise the budget "
-                 "(method.tau_act, method.tau_w), or set method.type=exact."};
+                 "Train for longer, raise the budget (method.tau_act, method.tau_w), or set "
+                 "method.type=exact."};
 }
 
 std::optional<Finding> poor_conversion(double flops, double time) {
@@ -111,7 +111,8 @@ std::optional<Finding> poor_conversion(double flops, double time) {
   return Finding{
       fmt::format("{:.1f} % of FLOPs saved are only {:.1f} % of seconds: a conversion of {:.2f}.",
                   100 * flops, 100 * time, time / flops),
-      "Use larger batches or a wider model; vcas bench times its steps, and --timing its layers."};
+      "Use larger batches, a wider model or fewer probes (method.update_every); vcas bench times "
+      "steps and probes, and --timing layers."};
 }
 
 std::vector<Finding> findings(const RunRecord& run, const RunRecord* twin) {
