@@ -40,11 +40,8 @@ TEST_CASE("ranks: without NCCL, and where it fails, a run ends with 69", "[mpi][
       {kByNccl + "VCAS_FAKE_NCCL_FAIL=9 ", true, "system error (call 9 was to fail)"},
   };
   for (const auto& [environment, trained, says] : cases) {
-    const Outcome outcome = tiny.shell(environment + program);
-    CAPTURE(environment, outcome.err);
-    CHECK(outcome.code == 69);
-    CHECK(contains(outcome.err, says));
-    CHECK(contains(outcome.err, "hint: "));
+    CAPTURE(environment);
+    check_failure(tiny.shell(environment + program), 69, {says, "hint: "});
     CHECK(fs::exists(tiny.path() / "out") == trained);
   }
 }
@@ -52,13 +49,12 @@ TEST_CASE("ranks: without NCCL, and where it fails, a run ends with 69", "[mpi][
 TEST_CASE("ranks: a rank that hangs leaves NCCL, and ends the run", "[mpi][nccl]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;
-  const Outcome hung = tiny.shell(
-      kByNccl + mpirun_of(2) +
-      "vcas-train tiny.json run.folder=out device=emu train.steps=100000 train.log_every=1 "
-      "run.rank_timeout=5 train.eval_every=1000000 & job=$!; "
-      "while [ $(cat out/metrics.jsonl | wc -l) -lt 4 ]; do sleep 0.1; done; "
-      "kill -STOP $(pgrep -P $job | tail -1); wait $job");
-  INFO(hung.err);
-  CHECK(hung.code == 69);
-  CHECK(contains(hung.err, "no step, evaluation or checkpoint has ended for 5 s: a rank hangs"));
+  check_failure(
+      tiny.shell(
+          kByNccl + mpirun_of(2) +
+          "vcas-train tiny.json run.folder=out device=emu train.steps=100000 train.log_every=1 "
+          "run.rank_timeout=5 train.eval_every=1000000 & job=$!; "
+          "while [ $(cat out/metrics.jsonl | wc -l) -lt 4 ]; do sleep 0.1; done; "
+          "kill -STOP $(pgrep -P $job | tail -1); wait $job"),
+      69, {"no step, evaluation or checkpoint has ended for 5 s: a rank hangs"});
 }

@@ -77,15 +77,12 @@ TEST_CASE("ranks: mpirun trains, evaluates and resumes", "[mpi]") {
       CHECK(outcome.code == 0);
       CHECK(contains(outcome.err, "at step 20/40"));
     }
-    const Outcome refused = resumed_on(4, 8);
-    CHECK(refused.code == 78);
-    CHECK(contains(refused.err,
-                   "train.batch_size 16 cannot be shared by 4 ranks in micro-batches of 8"));
-    CHECK(contains(refused.err, "hint: numbers of ranks that fit: 1, 2"));
-    const Outcome other_share = run(tiny.path(), {"vcas-train", "tiny.json", "--resume",
-                                                  "run.folder=whole", "train.checkpoint_every=10"});
-    CHECK(other_share.code == 78);
-    CHECK(contains(other_share.err, "hint: set train.micro_batch=8, or add --resume-mode=fork"));
+    check_failure(resumed_on(4, 8), 78,
+                  {"train.batch_size 16 cannot be shared by 4 ranks in micro-batches of 8",
+                   "hint: numbers of ranks that fit: 1, 2"});
+    check_failure(run(tiny.path(), {"vcas-train", "tiny.json", "--resume", "run.folder=whole",
+                                    "train.checkpoint_every=10"}),
+                  78, {"hint: set train.micro_batch=8, or add --resume-mode=fork"});
   }
   SECTION("a method that remembers items resumes too") {
     const std::string arguments =
@@ -244,9 +241,7 @@ TEST_CASE("ranks: a rank that hangs ends the run", "[mpi]") {
       "run.folder=out train.steps=100000 run.rank_timeout=3 train.eval_every=1000000 & job=$!; "
       "while [ $(cat out/metrics.jsonl | wc -l) -lt 20 ]; do sleep 0.1; done; "
       "kill -STOP $(pgrep -P $job | tail -1); wait $job");
-  INFO(hung.err);
-  CHECK(hung.code == 69);
-  CHECK(contains(hung.err, "no step, evaluation or checkpoint has ended for 3 s: a rank hangs"));
+  check_failure(hung, 69, {"no step, evaluation or checkpoint has ended for 3 s: a rank hangs"});
   CHECK_FALSE(contains(hung.err, "--resume"));
 }
 
@@ -288,10 +283,7 @@ TEST_CASE("ranks: a loss that is not finite ends all with a note", "[mpi]") {
   const RanksRun tiny;
   const Outcome outcome =
       tiny.mpirun(2, "run.folder=out schedule.learning_rate=1e30 optimizer.name=sgd");
-  INFO(outcome.err);
-  CHECK(outcome.code == 70);
-  CHECK(contains(outcome.err, "error: rank 0 ("));
-  CHECK(contains(outcome.err, "crash-"));
+  check_failure(outcome, 70, {"error: rank 0 (", "crash-"});
   CHECK_FALSE(contains(outcome.err, "rank 1 ("));
 }
 
@@ -325,10 +317,7 @@ TEST_CASE("ranks: an evaluation that diverges on one rank ends all with a note",
       shell(tiny.path(), mpirun_of(2) +
                              "vcas-train tiny.json run.folder=out train.steps=2 "
                              "model.pretrained=first");
-  INFO(outcome.err);
-  CHECK(outcome.code == 70);
-  CHECK(contains(outcome.err, "error: rank 0 ("));
-  CHECK(contains(outcome.err, "evaluation at step 2: loss is nan on rank 1"));
+  check_failure(outcome, 70, {"error: rank 0 (", "evaluation at step 2: loss is nan on rank 1"});
   CHECK(json::parse(content(tiny.path() / "out/crash-2.json"))["ranks"] == 2);
   CHECK_FALSE(contains(outcome.err, "error: rank 1 ("));
 }
@@ -380,11 +369,8 @@ TEST_CASE("ranks: what one rank lacks ends all with its code", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;
   fs::copy_file(tiny.path() / "tiny.json", tiny.path() / "other.json");
-  const Outcome outcome = tiny.shell(on_two_ranks("exec vcas-train tiny.json run.folder=out",
-                                                  "exec vcas-train nosuch.json run.folder=out"));
-  INFO(outcome.err);
-  CHECK(outcome.code == 66);
-  CHECK(contains(outcome.err, "error: rank 1 ("));
-  CHECK(contains(outcome.err, "nosuch.json"));
+  check_failure(tiny.shell(on_two_ranks("exec vcas-train tiny.json run.folder=out",
+                                        "exec vcas-train nosuch.json run.folder=out")),
+                66, {"error: rank 1 (", "nosuch.json"});
   CHECK_FALSE(fs::exists(tiny.path() / "out"));
 }

@@ -48,12 +48,10 @@ TEST_CASE("ranks: other pretrained weights on a rank are refused", "[mpi]") {
   } cases[] = {{"own", "weights/own/checkpoint-2/files/config.json/crc32 is "},
                {"hf", "weights/hf/model.safetensors is "}};
   for (const auto& [pretrained, says] : cases) {
-    const Outcome outcome =
-        tiny.shell(in_two_folders("run.folder=out train.steps=2 model.pretrained=" + pretrained));
-    CAPTURE(pretrained, outcome.err);
-    CHECK(outcome.code == 78);
-    CHECK(contains(outcome.err, "rank 1 ("));
-    CHECK(contains(outcome.err, says));
+    CAPTURE(pretrained);
+    check_failure(
+        tiny.shell(in_two_folders("run.folder=out train.steps=2 model.pretrained=" + pretrained)),
+        78, {"rank 1 (", says});
     CHECK_FALSE(fs::exists(tiny.path() / "a/out"));
   }
 }
@@ -78,11 +76,8 @@ TEST_CASE("ranks: all go on from the checkpoint that rank 0 finds", "[mpi]") {
   SECTION("where it is damaged on another rank") {
     copy_folder(tiny.path() / "whole", b);
     fs::resize_file(b / "checkpoint-40/model.safetensors", 1000);
-    const Outcome outcome = tiny.shell(in_two_folders(arguments));
-    INFO(outcome.err);
-    CHECK(outcome.code == 65);
-    CHECK(contains(outcome.err, "error: rank 1 ("));
-    CHECK(contains(outcome.err, "out/checkpoint-40/model.safetensors: 1000 bytes"));
+    check_failure(tiny.shell(in_two_folders(arguments)), 65,
+                  {"error: rank 1 (", "out/checkpoint-40/model.safetensors: 1000 bytes"});
   }
   SECTION("where another rank has another one of the same step") {
     REQUIRE(
@@ -98,10 +93,8 @@ TEST_CASE("ranks: all go on from the checkpoint that rank 0 finds", "[mpi]") {
          right = json::parse(content(a / "checkpoint-20/manifest.json"));
     files["files"]["config.json"] = right["files"]["config.json"];
     write_text(b / "checkpoint-20/manifest.json", files.dump());
-    const Outcome outcome = tiny.shell(in_two_folders(arguments));
-    INFO(outcome.err);
-    CHECK(outcome.code == 78);
-    CHECK(contains(outcome.err, "checkpoint/out/checkpoint-20/files/model.safetensors/crc32 is "));
+    check_failure(tiny.shell(in_two_folders(arguments)), 78,
+                  {"checkpoint/out/checkpoint-20/files/model.safetensors/crc32 is "});
   }
 }
 
@@ -147,13 +140,11 @@ TEST_CASE("ranks: a file that differs is named by its path", "[mpi]") {
       fs::copy_file(tiny.path() / file, tiny.path() / folder / "d" / file);
   }
   write_text(tiny.path() / "b/d/test.tsv", TinyText::table(15));
-  const Outcome outcome =
+  check_failure(
       shell(tiny.path(),
             in_two_folders("run.folder=out data.text.train_file=d/train.tsv "
-                           "data.text.test_file=d/test.tsv data.text.vocabulary=d/vocab.txt"));
-  INFO(outcome.err);
-  CHECK(outcome.code == 78);
-  CHECK(contains(outcome.err, "data/d/test.tsv is \"xxh3:"));
+                           "data.text.test_file=d/test.tsv data.text.vocabulary=d/vocab.txt")),
+      78, {"data/d/test.tsv is \"xxh3:"});
 }
 
 TEST_CASE("ranks: images that one rank leaves out are named", "[mpi]") {
@@ -162,12 +153,10 @@ TEST_CASE("ranks: images that one rank leaves out are named", "[mpi]") {
   for (const char* rank : {"a", "b"}) add_images(tiny.path() / rank / "img");
   const fs::path damaged = tiny.path() / "b/img/train/y/3.jpg";
   write_text(damaged, std::string(fs::file_size(damaged), 'x'));
-  const Outcome outcome = tiny.shell(
-      in_two_folders("run.folder=out data.type=image_folder data.folder=img data.image.size=8 "
-                     "data.skip_bad_rows=true train.batch_size=4 train.steps=4 method.type=exact"));
-  INFO(outcome.err);
-  CHECK(outcome.code == 78);
-  CHECK(contains(outcome.err, "left_out/0 is \"img/train/y/3.jpg"));
+  check_failure(tiny.shell(in_two_folders(
+                    "run.folder=out data.type=image_folder data.folder=img data.image.size=8 "
+                    "data.skip_bad_rows=true train.batch_size=4 train.steps=4 method.type=exact")),
+                78, {"left_out/0 is \"img/train/y/3.jpg"});
 }
 
 TEST_CASE("ranks: each has threads of its own, and a resume keeps them", "[mpi]") {
@@ -235,12 +224,11 @@ TEST_CASE("ranks: one micro-batch a step cannot be shared by a resume", "[mpi]")
                                    "vcas-train tiny.json run.folder=out "
                                    "train.steps=20 --resume"}) {
     const Outcome outcome = tiny.shell(mpirun_of(2) + resume);
-    CAPTURE(resume, outcome.err);
-    CHECK(outcome.code == 78);
-    CHECK(contains(outcome.err,
-                   "out/checkpoint-20: a step is one micro-batch (train.micro_batch is 0), which "
-                   "2 ranks cannot share bit for bit"));
-    CHECK(contains(outcome.err, "hint: go on in one process, or add --resume-mode=fork"));
+    CAPTURE(resume);
+    check_failure(outcome, 78,
+                  {"out/checkpoint-20: a step is one micro-batch (train.micro_batch is 0), which "
+                   "2 ranks cannot share bit for bit",
+                   "hint: go on in one process, or add --resume-mode=fork"});
     CHECK_FALSE(contains(outcome.err, "differs from the checkpoint"));
   }
 }

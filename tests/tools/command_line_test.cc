@@ -282,9 +282,8 @@ TEST_CASE("wrong options have an error of their own") {
   };
   for (const Case& test : cases) {
     const Outcome outcome = run(tiny.path(), test.arguments);
-    CAPTURE(test.arguments, outcome.err);
-    CHECK(outcome.code == test.code);
-    CHECK(contains(outcome.err, test.error));
+    CAPTURE(test.arguments);
+    check_failure(outcome, test.code, {test.error});
     CHECK(outcome.out.empty());
     CHECK_FALSE(fs::exists(tiny.path() / "runs"));
   }

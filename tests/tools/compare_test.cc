@@ -84,26 +84,19 @@ TEST_CASE("comparisons get folders of their own, and --resume the newest") {
   CHECK(resumed.out == second.out);
   CHECK(tiny.train({"--compare", "exact", "train.steps=40", "--resume"}).out == second.out);
 
-  const Outcome other = run(tiny.path(), {"compare", "--resume", "runs/tiny-compare", "seed=1"});
-  CHECK(other.code == 78);
-  CHECK(contains(other.err,
-                 "error: seed differs from the checkpoint (0 -> 1); this run would not be an exact "
-                 "continuation\n  hint: start another comparison, without --resume\n"));
-  const Outcome taken = run(tiny.path(), {"compare", "tiny.json", "--folder", "runs/tiny-compare"});
-  CHECK(taken.code == 73);
-  CHECK(contains(taken.err, "error: runs/tiny-compare: the folder of another run\n"));
+  check_failure(run(tiny.path(), {"compare", "--resume", "runs/tiny-compare", "seed=1"}), 78,
+                {"error: seed differs from the checkpoint (0 -> 1); this run would not be an exact "
+                 "continuation\n  hint: start another comparison, without --resume\n"});
+  check_failure(run(tiny.path(), {"compare", "tiny.json", "--folder", "runs/tiny-compare"}), 73,
+                {"error: runs/tiny-compare: the folder of another run\n"});
   CHECK(contains(
       run(tiny.path(), {"compare", "tiny.json", "--folder", "runs/tiny-compare/vcas"}).err,
       "not the folder of a comparison (it has no compare.json), so it is not overwritten"));
-  const Outcome none = run(tiny.path(), {"compare", "--resume", "runs"});
-  CHECK(none.code == 66);
-  CHECK(
-      contains(none.err, "error: runs: not the folder of a comparison, which has compare.json\n"));
-  const Outcome model = run(tiny.path(), {"eval", "--model", "runs/tiny-compare"});
-  CHECK(model.code == 66);
-  CHECK(contains(model.err,
-                 "error: runs/tiny-compare: a comparison, no complete checkpoint\n"
-                 "  hint: each run has a folder in it, such as runs/tiny-compare/exact\n"));
+  check_failure(run(tiny.path(), {"compare", "--resume", "runs"}), 66,
+                {"error: runs: not the folder of a comparison, which has compare.json\n"});
+  check_failure(run(tiny.path(), {"eval", "--model", "runs/tiny-compare"}), 66,
+                {"error: runs/tiny-compare: a comparison, no complete checkpoint\n"
+                 "  hint: each run has a folder in it, such as runs/tiny-compare/exact\n"});
   const Outcome replayed = run(tiny.path(), {"replay", "runs/tiny-compare"});
   CHECK(replayed.code == 66);
   CHECK(replayed.err ==
@@ -180,10 +173,9 @@ TEST_CASE("a comparison that fails before it has saved leaves the one that it wa
   write_text(tiny.path() / "a.json", content(tiny.path() / "tiny.json"));
   write_text(tiny.path() / "b.json", content(tiny.path() / "tiny.json"));
   REQUIRE(tiny.train({"run.folder=out/a"}).code == 0);
-  const Outcome taken = run(tiny.path(), {"compare", "a.json", "b.json", "--folder", "out",
-                                          "train.steps=20", "--overwrite"});
-  CHECK(taken.code == 73);
-  CHECK(contains(taken.err, "error: out/a: the folder of another run\n"));
+  check_failure(run(tiny.path(), {"compare", "a.json", "b.json", "--folder", "out",
+                                  "train.steps=20", "--overwrite"}),
+                73, {"error: out/a: the folder of another run\n"});
   CHECK(saved_steps(tiny.path() / "out/a") == std::vector<std::int64_t>{20, 40});
   CHECK(saved_steps(tiny.path() / "out/exact") == std::vector<std::int64_t>{20});
 }
@@ -216,7 +208,6 @@ TEST_CASE("numbers that are the same for all seeds have no spread") {
           nlohmann::json({{"mean", 1.0}, {"spread", 0.0}, {"seeds", 7.0}}));
     CHECK(variant["values"]["forward_share"]["mean"] == 1.0);
   }
-  const Outcome inspected = run(tiny.path(), {"inspect", "out"});
-  CHECK(inspected.code == 66);
-  CHECK(contains(inspected.err, "hint: each run has a folder in it, such as out/exact/seed0"));
+  check_failure(run(tiny.path(), {"inspect", "out"}), 66,
+                {"hint: each run has a folder in it, such as out/exact/seed0"});
 }

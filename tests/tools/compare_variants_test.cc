@@ -554,9 +554,8 @@ TEST_CASE("compare: bad variants and seeds have errors of their own") {
     std::vector<std::string> arguments = {"compare", "tiny.json"};
     arguments.insert(arguments.end(), test.arguments.begin(), test.arguments.end());
     const Outcome outcome = run(tiny.path(), arguments);
-    CAPTURE(arguments, outcome.err);
-    CHECK(outcome.code == test.code);
-    CHECK(contains(outcome.err, test.error));
+    CAPTURE(arguments);
+    check_failure(outcome, test.code, {test.error});
     CHECK(outcome.out.empty());
     CHECK_FALSE(fs::exists(tiny.path() / "runs"));
   }
@@ -565,27 +564,20 @@ TEST_CASE("compare: bad variants and seeds have errors of their own") {
        {std::vector<std::string>{"--resume", "out"}, {"--resume", "run.folder=out"}}) {
     std::vector<std::string> arguments = {"compare", "tiny.json", "--seeds", "0,1"};
     arguments.insert(arguments.end(), folder.begin(), folder.end());
-    const Outcome runs = run(tiny.path(), arguments);
-    CHECK(runs.code == 78);
-    CHECK(contains(runs.err,
-                   "error: out compares exact, vcas, not exact/seed0, vcas/seed0, exact/seed1, "
-                   "vcas/seed1\n  hint: vcas compare --resume out goes on with what it has\n"));
+    check_failure(run(tiny.path(), arguments), 78,
+                  {"error: out compares exact, vcas, not exact/seed0, vcas/seed0, exact/seed1, "
+                   "vcas/seed1\n  hint: vcas compare --resume out goes on with what it has\n"});
   }
-  const Outcome none = run(tiny.path(), {"compare", "tiny.json", "--resume"});
-  CHECK(none.code == 66);
-  CHECK(contains(none.err,
-                 "error: runs/tiny-compare: No such file or directory\n"
-                 "  hint: there is nothing to resume; start without --resume\n"));
+  check_failure(run(tiny.path(), {"compare", "tiny.json", "--resume"}), 66,
+                {"error: runs/tiny-compare: No such file or directory\n"
+                 "  hint: there is nothing to resume; start without --resume\n"});
   write_text(tiny.path() / "out/compare.json", R"({"runs": [{"name": "a"}], "variants": [{}]})");
-  const Outcome damaged = run(tiny.path(), {"compare", "--resume", "out"});
-  CHECK(damaged.code == 65);
-  CHECK(contains(damaged.err, "error: out/compare.json: "));
+  check_failure(run(tiny.path(), {"compare", "--resume", "out"}), 65,
+                {"error: out/compare.json: "});
   write_text(tiny.path() / "out/compare.json",
              R"({"runs": [{"name": "a"}], "variants": [], "seeds": []})");
-  const Outcome empty = run(tiny.path(), {"compare", "--resume", "out"});
-  CHECK(empty.code == 65);
-  CHECK(contains(empty.err, "error: out/compare.json: has no variants or no seeds\n"));
-  const Outcome folder = run(tiny.path(), {"compare", "--resume", "out", "--seeds", "0,1"});
-  CHECK(folder.code == 2);
-  CHECK(contains(folder.err, "error: --resume FOLDER goes on with what is in that folder\n"));
+  check_failure(run(tiny.path(), {"compare", "--resume", "out"}), 65,
+                {"error: out/compare.json: has no variants or no seeds\n"});
+  check_failure(run(tiny.path(), {"compare", "--resume", "out", "--seeds", "0,1"}), 2,
+                {"error: --resume FOLDER goes on with what is in that folder\n"});
 }

@@ -82,9 +82,8 @@ TEST_CASE("ending: a run whose evaluations do not improve ends, and resumes to t
 
 TEST_CASE("ending: runs are compared after equal steps") {
   const Overfitting run;
-  const Outcome refused = ::run(run.path(), {"compare", "tiny.json", "--set", "train.patience=2"});
-  CHECK(refused.code == 78);
-  CHECK(contains(refused.err, "train.patience may end it early"));
+  check_failure(::run(run.path(), {"compare", "tiny.json", "--set", "train.patience=2"}), 78,
+                {"train.patience may end it early"});
 }
 
 TEST_CASE("ending: skipped steps are noted, and a resumed run skips the same ones") {

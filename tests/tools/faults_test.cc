@@ -288,12 +288,12 @@ TEST_CASE("faults: a folder that cannot be written is told with what helps, befo
   for (const auto& [how, hint] :
        {std::pair{"--overwrite", "choose another run.folder"},
         {"--resume", "--resume-mode=fork run.folder=FOLDER goes on elsewhere"}}) {
-    const Outcome refused = run(
-        small.path(), {"vcas-train", "-c", "small.json", "run.folder=out", "--validate", how},
-        {"LD_PRELOAD=" VCAS_FILE_FAULTS, "VCAS_FAULT_AT=1", "VCAS_FAULT=" + std::to_string(EROFS)});
-    CAPTURE(how, refused.err);
-    CHECK(refused.code == 73);
-    CHECK(contains(refused.err, std::string(": Read-only file system\n  hint: ") + hint));
+    CAPTURE(how);
+    check_failure(
+        run(small.path(), {"vcas-train", "-c", "small.json", "run.folder=out", "--validate", how},
+            {"LD_PRELOAD=" VCAS_FILE_FAULTS, "VCAS_FAULT_AT=1",
+             "VCAS_FAULT=" + std::to_string(EROFS)}),
+        73, {std::string(": Read-only file system\n  hint: ") + hint});
   }
 }
 
@@ -367,12 +367,10 @@ TEST_CASE("faults: a divergence is told where nothing can be noted of it") {
   REQUIRE(noting != operations.npos);
   fs::remove_all(small.out);
   const auto at = 1 + std::ranges::count(operations.substr(0, noting), '\n');
-  const Outcome outcome = run(small.path(), diverging,
-                              {"LD_PRELOAD=" VCAS_FILE_FAULTS, fmt::format("VCAS_FAULT_AT={}", at),
-                               fmt::format("VCAS_FAULT={}", ENOSPC)});
-  INFO(outcome.err);
-  CHECK(outcome.code == 70);
-  CHECK(contains(outcome.err, "weights unchanged\n  out/crash-2.json: cannot create: "));
+  check_failure(run(small.path(), diverging,
+                    {"LD_PRELOAD=" VCAS_FILE_FAULTS, fmt::format("VCAS_FAULT_AT={}", at),
+                     fmt::format("VCAS_FAULT={}", ENOSPC)}),
+                70, {"weights unchanged\n  out/crash-2.json: cannot create: "});
 }
 
 TEST_CASE("faults: a fork that is killed at any file operation leaves its source as it was") {

@@ -51,28 +51,22 @@ TEST_CASE("a fork matches its classes with the checkpoint's by name", "[fork]") 
     replace_all(tiny.path() / table, "good", "a_good");
     replace_all(tiny.path() / table, "bad", "b_bad");
   }
-  const Outcome renamed = fork(tiny, {"data.text.labels=[]", "--overwrite"});
-  INFO(renamed.err);
-  CHECK(renamed.code == 78);
-  CHECK(contains(
-      renamed.err,
-      "error: the model's classes are bad, good, the data's a_good, b_bad: the names differ\n"));
+  check_failure(
+      fork(tiny, {"data.text.labels=[]", "--overwrite"}), 78,
+      {"error: the model's classes are bad, good, the data's a_good, b_bad: the names differ\n"});
 }
 
 TEST_CASE("a fork has the weights of its checkpoint, and a folder of its own", "[fork]") {
   const TinyText tiny;
   REQUIRE(tiny.train({"run.folder=out"}).code == 0);
   for (const char* setting : {"model.pretrained=none", "model.new_classifier=true"}) {
-    const Outcome refused =
-        run(tiny.path(), {"vcas-train", "--resume", "out", "--resume-mode=fork", setting});
-    CAPTURE(setting, refused.err);
-    CHECK(refused.code == 78);
-    CHECK(contains(refused.err,
-                   "error: model.pretrained and model.new_classifier are not those of "));
-    CHECK(contains(refused.err,
-                   ": a fork goes on with its weights\n"
-                   "  hint: leave them as they were; without --resume a run starts from "
-                   "model.pretrained\n"));
+    CAPTURE(setting);
+    check_failure(
+        run(tiny.path(), {"vcas-train", "--resume", "out", "--resume-mode=fork", setting}), 78,
+        {"error: model.pretrained and model.new_classifier are not those of ",
+         ": a fork goes on with its weights\n"
+         "  hint: leave them as they were; without --resume a run starts from "
+         "model.pretrained\n"});
   }
   CHECK_FALSE(fs::exists(tiny.path() / "out-fork"));
   fs::create_directory(tiny.path() / "in");
@@ -161,12 +155,11 @@ TEST_CASE("a fork evaluates on nothing that its checkpoint was trained on", "[fo
   CHECK(fork(tiny, held_out({"--validate", "data.text.vocabulary=copy.txt"})).err.empty());
   const TinyRun synthetic;
   REQUIRE(synthetic.train({"run.folder=out", "train.steps=1"}).code == 0);
-  const Outcome shared = synthetic.train(
-      {"--resume", "out", "--resume-mode=fork", "--validate", "data.validation_share=0.25"});
-  CHECK(shared.code == 78);
-  CHECK(contains(shared.err,
-                 "data.validation_share is 0.0 in the checkpoint and 0.25 here: items "
-                 "that were trained on could be evaluated on"));
+  check_failure(synthetic.train({"--resume", "out", "--resume-mode=fork", "--validate",
+                                 "data.validation_share=0.25"}),
+                78,
+                {"data.validation_share is 0.0 in the checkpoint and 0.25 here: items "
+                 "that were trained on could be evaluated on"});
   CHECK(synthetic
             .train({"--resume", "out", "--resume-mode=fork", "--validate", "seed=5",
                     "data.validation_share=0.25"})
@@ -177,10 +170,9 @@ TEST_CASE("a fork evaluates on nothing that its checkpoint was trained on", "[fo
     return held_out(settings);
   };
   REQUIRE(tiny.train(as_mlm({"run.folder=mlm", "train.steps=1", "train.batch_size=1"})).code == 0);
-  const Outcome longer = tiny.train(as_mlm({"--resume", "mlm", "--resume-mode=fork", "--validate",
-                                            "data.text.max_length=10", "train.batch_size=1"}));
-  CHECK(longer.code == 78);
-  CHECK(contains(longer.err, "data.text.max_length is 12 in the checkpoint and 10 here"));
+  check_failure(tiny.train(as_mlm({"--resume", "mlm", "--resume-mode=fork", "--validate",
+                                   "data.text.max_length=10", "train.batch_size=1"})),
+                78, {"data.text.max_length is 12 in the checkpoint and 10 here"});
   write_text(tiny.path() / "train.tsv", content(tiny.path() / "train.tsv") + "c\tgood\n");
   const Outcome more = fork(tiny, held_out({"--validate"}));
   CHECK(more.code == 78);

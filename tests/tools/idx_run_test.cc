@@ -31,10 +31,9 @@ TEST_CASE("a share of the training data is evaluated on, in eval and after a res
           "[image]") {
   const TinyImages tiny;
   write_idx(tiny.path() / "idx", "train", 96);
-  const Outcome lacking = train_idx(tiny, {"run.folder=out"});
-  CHECK(lacking.code == 66);
-  CHECK(contains(lacking.err, "idx/t10k-images-idx3-ubyte: no such file"));
-  CHECK(contains(lacking.err, "data.validation_share=0.1 does without the last two"));
+  check_failure(train_idx(tiny, {"run.folder=out"}), 66,
+                {"idx/t10k-images-idx3-ubyte: no such file",
+                 "data.validation_share=0.1 does without the last two"});
   const auto train = [&](std::vector<std::string> settings) {
     settings.insert(settings.end(), {"data.validation_share=0.25", "train.eval_every=30"});
     const Outcome outcome = train_idx(tiny, settings);
@@ -51,10 +50,9 @@ TEST_CASE("a share of the training data is evaluated on, in eval and after a res
   CHECK(nlohmann::json::parse(eval("threads=1").out)["eval_loss"] == end["eval_loss"]);
   CHECK(nlohmann::json::parse(eval("threads=1").out)["eval_items"] == 24);
   const Outcome other = eval("seed=1");
-  CHECK(other.code == 78);
-  CHECK(contains(other.err,
-                 "seed is 0 in the checkpoint and 1 here: items that were trained on could be "
-                 "evaluated on"));
+  check_failure(other, 78,
+                {"seed is 0 in the checkpoint and 1 here: items that were trained on could be "
+                 "evaluated on"});
   for (const char* setting : {"data.validation_share=0.3", "data.type=fashion_mnist"})
     CHECK(eval(setting).code == 78);
   CHECK(nlohmann::json::parse(eval("data.eval_limit=8").out)["eval_items"] == 8);
@@ -95,9 +93,7 @@ TEST_CASE("a share of the training data is evaluated on, in eval and after a res
   write_idx(tiny.path() / "idx", "train", 120);
   const Outcome changed = eval("threads=1");
   CHECK(changed.code == 65);
-  const Outcome changed_fork = fork({});
-  CHECK(changed_fork.code == 78);
-  CHECK(contains(changed_fork.err, "idx/train-images-idx3-ubyte is not what "));
+  check_failure(fork({}), 78, {"idx/train-images-idx3-ubyte is not what "});
   CHECK(contains(changed.err, "idx/train-images-idx3-ubyte is not what "));
   CHECK(contains(changed.err,
                  "was trained with: items that were trained on could be evaluated on\n"
@@ -158,10 +154,9 @@ TEST_CASE("labels of idx files are predicted, with numbers", "[image]") {
   const Outcome grey = run(
       tiny.path(), {"predict", "--model", "grey/best", "--input", "idx/t10k-images-idx3-ubyte"});
   CHECK(grey.out == "index\tprediction\n0\t0\n1\t1\n2\t2\n3\t0\n4\t1\n5\t2\n");
-  const Outcome other = run(
-      tiny.path(), {"predict", "--model", "grey/best", "--input", "idx/t10k-labels-idx1-ubyte"});
-  CHECK(other.code == 65);
-  CHECK(contains(other.err, "14 bytes, expected an IDX header of 16"));
+  check_failure(run(tiny.path(),
+                    {"predict", "--model", "grey/best", "--input", "idx/t10k-labels-idx1-ubyte"}),
+                65, {"14 bytes, expected an IDX header of 16"});
 
   if (!contains(run(tiny.path(), {"--version"}).out, "JPEG: yes")) return;
   fs::copy_file(fs::path(VCAS_SOURCE_DIR) / "tests/golden/images/red.jpg", tiny.path() / "red.jpg");

@@ -46,14 +46,12 @@ TEST_CASE("a pretrained ViT is fine-tuned on resized CIFAR, exported and loaded 
   fs::rename(tiny.path() / "vit", tiny.path() / "moved/vit");  // a checkpoint needs it no more
   CHECK(eval_loss("seed=0") == end["eval_loss"]);
   fs::rename(tiny.path() / "moved/vit", tiny.path() / "vit");
-  const Outcome other =
-      run(tiny.path(), {"eval", "--model", "out/last", "--set", "data.type=synthetic", "--set",
-                        "data.synthetic.shape=[1,8,8]", "--set", "data.image.mean=[0.5]", "--set",
-                        "data.image.std=[0.5]"});
-  CHECK(other.code == 65);
-  CHECK(contains(other.err,
-                 "the test data have items of 1 x 8 x 8, and those of training are "
-                 "3 x 8 x 8"));
+  check_failure(run(tiny.path(), {"eval", "--model", "out/last", "--set", "data.type=synthetic",
+                                  "--set", "data.synthetic.shape=[1,8,8]", "--set",
+                                  "data.image.mean=[0.5]", "--set", "data.image.std=[0.5]"}),
+                65,
+                {"the test data have items of 1 x 8 x 8, and those of training are "
+                 "3 x 8 x 8"});
 
   const auto first_loss = [&](const std::string& setting) {
     REQUIRE(tiny.train({"run.folder=first", "run.overwrite=true", "train.steps=1", setting}).code ==
@@ -90,10 +88,8 @@ TEST_CASE("a pretrained ViT is fine-tuned on resized CIFAR, exported and loaded 
 TEST_CASE("settings of images that do not fit are refused before training", "[image]") {
   const TinyImages tiny;
   const auto check = [&](const std::string& setting, int code, const std::string& text) {
-    const Outcome outcome = tiny.train({"--validate", setting});
-    CAPTURE(setting, outcome.err);
-    CHECK(outcome.code == code);
-    CHECK(contains(outcome.err, text));
+    CAPTURE(setting);
+    check_failure(tiny.train({"--validate", setting}), code, {text});
   };
   check("data.image.size=16", 78,
         "data.image.size is 16, but the model of vit/config.json reads images of 8 x 8");
@@ -228,27 +224,22 @@ TEST_CASE("recipes with pretrained weights say what is missing", "[image]") {
                      std::string(VCAS_SOURCE_DIR) + "/configs/" + name + ".json", "--validate"});
     return run(tiny.path(), settings);
   };
-  const Outcome weights = validate("vit_base_cifar10", {});
-  CHECK(weights.code == 66);
-  CHECK(contains(weights.err, "vit-base-patch16-224-in21k: no such file or folder"));
-  CHECK(contains(weights.err,
+  check_failure(validate("vit_base_cifar10", {}), 66,
+                {"vit-base-patch16-224-in21k: no such file or folder",
                  "hint: model.pretrained is a run, or a folder with config.json, "
                  "model.safetensors and, of texts, vocab.txt, of images, "
-                 "preprocessor_config.json"));
-  const Outcome records = validate("vit_base_cifar10", {"model.pretrained=vit"});
-  CHECK(records.code == 66);
-  CHECK(contains(records.err, "data/cifar-10-batches-bin: none of data_batch_1.bin"));
-  CHECK(contains(records.err, "hint: unpack cifar-10-binary.tar.gz"));
-  const Outcome hundred = validate("vit_base_cifar100", {"model.pretrained=vit"});
-  CHECK(hundred.code == 66);
-  CHECK(contains(hundred.err, "data/cifar-100-binary/train.bin: no such file"));
+                 "preprocessor_config.json"});
+  check_failure(validate("vit_base_cifar10", {"model.pretrained=vit"}), 66,
+                {"data/cifar-10-batches-bin: none of data_batch_1.bin",
+                 "hint: unpack cifar-10-binary.tar.gz"});
+  check_failure(validate("vit_base_cifar100", {"model.pretrained=vit"}), 66,
+                {"data/cifar-100-binary/train.bin: no such file"});
   const Outcome folder = validate("vit_base_imagenet", {"model.pretrained=vit"});
-  CHECK(folder.code == 66);
-  CHECK(contains(folder.err, "data/imagenet/train: no such folder"));
-  CHECK(contains(folder.err,
+  check_failure(folder, 66,
+                {"data/imagenet/train: no such folder",
                  "hint: data.folder holds a folder for each class, as in "
                  "data/imagenet/train/cat/1.jpg and data/imagenet/val/cat/2.jpg; "
-                 "data.validation_share=0.1 does without val"));
+                 "data.validation_share=0.1 does without val"});
 
   const Outcome ready = validate("vit_base_cifar10", {"model.pretrained=vit", "data.folder=cifar",
                                                       "model.new_classifier=true"});
@@ -272,10 +263,8 @@ TEST_CASE("a folder of JPEG files trains, and its classes are written down", "[i
                       tiny.path() / "images" / split / colour / (std::to_string(copy) + ".jpg"));
     }
   if (!reads_jpeg(tiny.path())) {
-    const Outcome outcome = train({"run.folder=out"});
-    CHECK(outcome.code == 69);
-    CHECK(contains(outcome.err, "this build cannot read JPEG files"));
-    CHECK(contains(outcome.err, "hint: apt-get install libjpeg-dev"));
+    check_failure(train({"run.folder=out"}), 69,
+                  {"this build cannot read JPEG files", "hint: apt-get install libjpeg-dev"});
     return;
   }
   const Outcome trained = train({"run.folder=out", "data.image.short_side=10"});
@@ -288,17 +277,13 @@ TEST_CASE("a folder of JPEG files trains, and its classes are written down", "[i
   write_text(tiny.path() / "images/train/red/9.jpg",
              content(kGolden / "images/red.jpg").substr(0, 400));
   const Outcome bad = train({"run.folder=bad"});
-  CHECK(bad.code == 65);
-  CHECK(contains(bad.err, "images/train/red/9.jpg: "));
-  CHECK(contains(bad.err, "data.skip_bad_rows=true leaves it out"));
-  const Outcome checked = train({"--validate", "run.folder=new"});
-  CHECK(checked.code == 65);
-  CHECK(contains(checked.err, "error: 1 of 17 images are bad\n  images/train/red/9.jpg: "));
+  check_failure(bad, 65, {"images/train/red/9.jpg: ", "data.skip_bad_rows=true leaves it out"});
+  check_failure(train({"--validate", "run.folder=new"}), 65,
+                {"error: 1 of 17 images are bad\n  images/train/red/9.jpg: "});
   // Other mistakes are told before images are decoded.
   for (const char* mode : {"--validate", "data.skip_bad_rows=true"}) {
     const Outcome early = train({mode, "run.folder=new", "train.batch_size=18"});
-    CHECK(early.code == 78);
-    CHECK(contains(early.err, "error: a batch of 18 cannot be filled from 17 items"));
+    check_failure(early, 78, {"error: a batch of 18 cannot be filled from 17 items"});
     CHECK_FALSE(contains(early.err, "9.jpg"));
   }
   const Outcome skipped = train({"run.folder=skipped", "data.skip_bad_rows=true"});
@@ -330,12 +315,9 @@ TEST_CASE("a folder of JPEG files trains, and its classes are written down", "[i
   CHECK(contains(chosen.out, "data 16 train, 16 test"));
   CHECK_FALSE(contains(chosen.out, "note"));
 
-  const Outcome padded = train({"data.crop_padding=2"});
-  CHECK(padded.code == 78);
-  CHECK(contains(padded.err, "data.crop_padding needs images of one size"));
-  const Outcome sizeless = train({"model.pretrained="});
-  CHECK(sizeless.code == 78);
-  CHECK(contains(sizeless.err, "data.image.size is missing: image files differ in size"));
+  check_failure(train({"data.crop_padding=2"}), 78, {"data.crop_padding needs images of one size"});
+  check_failure(train({"model.pretrained="}), 78,
+                {"data.image.size is missing: image files differ in size"});
 }
 
 TEST_CASE("a damaged image loses no step that was trained before it is read", "[image]") {
@@ -355,12 +337,9 @@ TEST_CASE("a damaged image loses no step that was trained before it is read", "[
                                      "train.steps=5", "run.folder=out"});
     return tiny.train(settings);
   };
-  const Outcome outcome = train({});
-  CHECK(outcome.code == 65);
-  CHECK(contains(outcome.err, "images/val/a/3.jpg: "));
-  CHECK(contains(outcome.err, "\n  saved out/checkpoint-5\n"));
-  CHECK(
-      contains(outcome.err, "; --resume goes on then, with --resume-mode=fork where files differ"));
+  check_failure(train({}), 65,
+                {"images/val/a/3.jpg: ", "\n  saved out/checkpoint-5\n",
+                 "; --resume goes on then, with --resume-mode=fork where files differ"});
   CHECK(saved_steps(tiny.path() / "out") == std::vector<std::int64_t>{5});
   write_text(damaged, whole);
   const Outcome changed = train({"--resume"});
@@ -451,18 +430,15 @@ TEST_CASE("labels of images are predicted, with their files", "[image]") {
   CHECK(skipped.out == folder.out);
   CHECK(contains(skipped.err, "warning: left out new/c.png: its 10 bytes"));
   CHECK(predict({"--input", "new/c.png", "data.skip_bad_rows=true"}).code == 65);
-  const Outcome missing = predict({"--input", "none.jpg"});
-  CHECK(missing.code == 66);
-  CHECK(contains(missing.err, "none.jpg: no such file or folder"));
+  check_failure(predict({"--input", "none.jpg"}), 66, {"none.jpg: no such file or folder"});
   fs::create_directories(tiny.path() / "empty");
   const Outcome empty = predict({"--input", "empty"});
   CHECK(empty.code == 66);
   CHECK(empty.err ==
         "error: empty: no images in it\n"
         "  hint: images are files whose name ends in .jpg, .jpeg or .png\n");
-  const Outcome submission = predict({"--submission", "to"});
-  CHECK(submission.code == 2);
-  CHECK(contains(submission.err, "data.type \"image_folder\" has no submissions"));
+  check_failure(predict({"--submission", "to"}), 2,
+                {"data.type \"image_folder\" has no submissions"});
 }
 
 TEST_CASE("labels of cifar files are predicted, with numbers", "[image]") {
@@ -485,9 +461,7 @@ TEST_CASE("a share of the training data stays what it was, with all of its files
   };
   REQUIRE(train({"run.folder=out"}).code == 0);
   const auto refused = [&](const std::string& text) {
-    const Outcome fork = train({"--resume", "out", "--resume-mode=fork", "--validate"});
-    CHECK(fork.code == 78);
-    CHECK(contains(fork.err, text));
+    check_failure(train({"--resume", "out", "--resume-mode=fork", "--validate"}), 78, {text});
     const Outcome eval = run(tiny.path(), {"eval", "--model", "out"});
     CHECK(eval.code != 0);
     CHECK(contains(eval.err, text));
@@ -525,9 +499,7 @@ TEST_CASE("classes of images are not those of other rows", "[image]") {
   };
   CHECK(fork().code == 0);
   names("dog", "hound");  // the dog's row would become the hound's
-  const Outcome refused = fork();
-  CHECK(refused.code == 78);
-  CHECK(contains(refused.err, "a, b, dog, d, e, hound, g, h, i, j: the names differ\n"));
+  check_failure(fork(), 78, {"a, b, dog, d, e, hound, g, h, i, j: the names differ\n"});
   const auto warned = [&] {
     const Outcome outcome = fork();
     CHECK(outcome.code == 0);

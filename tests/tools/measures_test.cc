@@ -183,10 +183,7 @@ TEST_CASE("measures that the data do not have are refused before training", "[te
            "train.positive_class is \"good\", and \"f1\" is not measured\n"}}) {
     std::vector<std::string> arguments = c.arguments;
     arguments.push_back("run.folder=bad");
-    const Outcome outcome = tiny.train(arguments);
-    INFO(outcome.err);
-    CHECK(outcome.code == 78);
-    CHECK(contains(outcome.err, c.says));
+    check_failure(tiny.train(arguments), 78, {c.says});
     CHECK_FALSE(std::filesystem::exists(tiny.path() / "bad"));
   }
 }

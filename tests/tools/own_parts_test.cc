@@ -61,10 +61,8 @@ TEST_CASE("a mistake in parts of one's own ends a run before its first step") {
            {"method.type=faulty", 78,
             "error: method.type \"faulty\" made no method\n"
             "  hint: MethodKind::make returns one (optim/methods/method.h)\n"}}) {
-    const Outcome outcome = faulty.train({c.setting});
-    CAPTURE(c.setting, outcome.err);
-    CHECK(outcome.code == c.code);
-    CHECK(contains(outcome.err, c.error));
+    CAPTURE(c.setting);
+    check_failure(faulty.train({c.setting}), c.code, {c.error});
     CHECK_FALSE(std::filesystem::exists(faulty.path() / "out"));
   }
 }

@@ -12,10 +12,10 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
   const Outcome sized =
       tiny.train({std::string("model.pretrained=") + VCAS_SOURCE_DIR + "/tests/golden/hf/vit",
                   "model.width=16", "data.synthetic.shape=[3,8,8]"});
-  CHECK(sized.code == 78);
-  CHECK(contains(sized.err, "tiny.json:5:62: model.heads is 2, but "));
-  CHECK(contains(sized.err, "tests/golden/hf/vit/config.json says 4\n"));
-  CHECK(contains(sized.err, "tiny.json:5:88: model.dropout is 0.1, but "));
+  check_failure(
+      sized, 78,
+      {"tiny.json:5:62: model.heads is 2, but ", "tests/golden/hf/vit/config.json says 4\n",
+       "tiny.json:5:88: model.dropout is 0.1, but "});
   CHECK_FALSE(contains(sized.err, "model.width"));      // it agrees
   CHECK_FALSE(contains(sized.err, "model.ffn_ratio"));  // it was not given
   CHECK(contains(sized.err, "hint: leave these settings out"));
@@ -41,10 +41,8 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
   CHECK(contains(same.err,
                  "warning: the model's classes are LABEL_0, LABEL_1, LABEL_2, the data's 0, 1, 2: "
                  "they cannot be matched by name"));
-  const Outcome other = train("4", "other", "seed=1");
-  CHECK(other.code == 78);
-  CHECK(contains(other.err, "classifier.weight has shape [3, 16]"));
-  CHECK(contains(other.err, "model.new_classifier=true"));
+  check_failure(train("4", "other", "seed=1"), 78,
+                {"classifier.weight has shape [3, 16]", "model.new_classifier=true"});
   const Outcome printed = tiny.train(
       {pretrained, "data.synthetic.shape=[3,8,8]", "data.synthetic.classes=3", "--print-config"});
   write_text(tiny.path() / "printed.json", printed.out);
@@ -71,9 +69,8 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
     CHECK_FALSE(contains(run.err, "the model's classes are"));
     return eval_loss(folder);
   };
-  const Outcome no_checkpoint = run(tiny.path(), {"eval", "--model", "named"});
-  CHECK(no_checkpoint.code == 66);
-  CHECK(contains(no_checkpoint.err, "named: a Hugging Face folder, no checkpoint"));
+  check_failure(run(tiny.path(), {"eval", "--model", "named"}), 66,
+                {"named: a Hugging Face folder, no checkpoint"});
   CHECK(named(R"({"0": "0", "1": "1", "2": "2"})", "in_order") == eval_loss("same"));
   CHECK(named(R"({"0": "1", "1": "2", "2": "0"})", "turned") != eval_loss("same"));
   const Outcome resumed =
@@ -130,10 +127,9 @@ TEST_CASE("a ViT whose classifier reads the mean is exported and loaded again") 
   REQUIRE(again.code == 0);
   const auto eval_loss = [&](const char* folder) { return tiny.end_of(folder)["eval_loss"]; };
   CHECK(eval_loss("again") == eval_loss("out"));
-  const Outcome first = tiny.train({"run.folder=first", "model.pooling=first", "model.dropout=0",
-                                    "model.pretrained=hf", "data.synthetic.shape=[3,8,8]"});
-  CHECK(first.code == 78);
-  CHECK(contains(first.err, R"(model.pooling is "first", but hf/config.json says "mean")"));
+  check_failure(tiny.train({"run.folder=first", "model.pooling=first", "model.dropout=0",
+                            "model.pretrained=hf", "data.synthetic.shape=[3,8,8]"}),
+                78, {R"(model.pooling is "first", but hf/config.json says "mean")"});
 
   // What cannot be exported is said before the training.
   const Outcome warned =

@@ -20,6 +20,7 @@
 
 #include "core/metrics.h"
 #include "tests/core/temporary_folder.h"
+#include "tests/support/catch.h"
 
 struct Outcome {
   int code = -1;
@@ -112,6 +113,16 @@ inline std::map<std::string, std::string> snapshot(const std::filesystem::path& 
 
 inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+// It ended with this code, and said all of these.
+inline void check_failure(const Outcome& outcome, int code, const std::vector<std::string>& said) {
+  INFO(outcome.err);
+  CHECK(outcome.code == code);
+  for (const std::string& text : said) {
+    INFO(text);
+    CHECK(contains(outcome.err, text));
+  }
 }
 
 // Waits until `file` has this many lines; false after a minute.

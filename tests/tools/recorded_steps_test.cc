@@ -24,8 +24,7 @@ TEST_CASE("steps to profile that a checkpoint is past are refused, and nothing i
   const std::string metrics = content(tiny.path() / "out/metrics.jsonl");
   const std::vector<std::string> resume = {"vcas-train",  "--resume",        "out/checkpoint-20",
                                            "--overwrite", "--profile-steps", "20:30"};
-  const Outcome late = run(tiny.path(), resume);
-  CHECK(late.code == 2);
-  CHECK(contains(late.err, "--profile-steps 20:30 is not within the steps of this run, 21:40\n"));
+  check_failure(run(tiny.path(), resume), 2,
+                {"--profile-steps 20:30 is not within the steps of this run, 21:40\n"});
   CHECK(content(tiny.path() / "out/metrics.jsonl") == metrics);
 }

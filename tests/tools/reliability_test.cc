@@ -170,10 +170,8 @@ TEST_CASE("reliability: a run goes on with as many threads as it had, and says s
         nlohmann::json(), nlohmann::json::array({2, 2})}) {
     state["threads"] = wrong;
     write_state(tiny.path() / "out/checkpoint-20", state);
-    const Outcome refused =
-        run(tiny.path(), {"vcas-train", "--resume", "out/checkpoint-20", "--overwrite"});
-    CHECK(refused.code == 65);
-    CHECK(contains(refused.err, "trainer_state.json has " + wrong.dump() + " threads\n"));
+    check_failure(run(tiny.path(), {"vcas-train", "--resume", "out/checkpoint-20", "--overwrite"}),
+                  65, {"trainer_state.json has " + wrong.dump() + " threads\n"});
   }
 }
 
@@ -214,12 +212,10 @@ TEST_CASE("reliability: a damaged state is refused, and its fault named") {
   const nlohmann::json good = read_state(checkpoint);
   const auto refused = [&](const nlohmann::json& state, const std::string& why) {
     write_state(checkpoint, state);
-    const Outcome outcome = tiny.train({"run.folder=out", "train.steps=2", "--resume"});
-    CAPTURE(why, outcome.err);
-    CHECK(outcome.code == 65);
-    CHECK(contains(outcome.err, "error: out/checkpoint-2/trainer_state.json: "));
-    CHECK(contains(outcome.err, why));
-    CHECK(contains(outcome.err, "\n  hint: use an earlier checkpoint\n"));
+    CAPTURE(why);
+    check_failure(tiny.train({"run.folder=out", "train.steps=2", "--resume"}), 65,
+                  {"error: out/checkpoint-2/trainer_state.json: ", why,
+                   "\n  hint: use an earlier checkpoint\n"});
   };
   const std::string none =
       "no object with an integer \"step\", an object \"session\" and texts in \"data\"\n";
@@ -237,9 +233,9 @@ TEST_CASE("reliability: a damaged state is refused, and its fault named") {
            {"replay", "out", "--step", "3"}}) {
     const Outcome outcome = run(tiny.path(), arguments);
     CAPTURE(outcome.err);
-    CHECK(outcome.code == 65);
-    CHECK(contains(outcome.err, "out/checkpoint-2/trainer_state.json: " + none +
-                                    "  hint: use an earlier checkpoint\n"));
+    check_failure(
+        outcome, 65,
+        {"out/checkpoint-2/trainer_state.json: " + none + "  hint: use an earlier checkpoint\n"});
   }
   for (const char* key : {"evaluated", "best", "evaluation"}) {
     nlohmann::json state = good;
@@ -371,10 +367,8 @@ TEST_CASE("reliability: sizes that no machine has are told before anything is ta
                            const std::string& why) {
     std::vector<std::string> arguments = settings;
     arguments.emplace_back("run.folder=out");
-    const Outcome outcome = tiny.train(arguments);
-    CAPTURE(settings, outcome.err);
-    CHECK(outcome.code == code);
-    CHECK(contains(outcome.err, why));
+    CAPTURE(settings);
+    check_failure(tiny.train(arguments), code, {why});
     CHECK_FALSE(fs::exists(tiny.path() / "out"));
   };
   refused({"threads=65535"}, 78, "threads must be at most 1024");
@@ -421,10 +415,9 @@ TEST_CASE("reliability: a run does not go on with another image of the same size
     CAPTURE(split);
     forget_after(tiny.path() / "out", 4);
     write(split, 0, 'b');
-    const Outcome changed = train({"--resume"});
-    CHECK(changed.code == 65);
-    CHECK(contains(changed.err, std::string("error: images/") + split + "/"));
-    CHECK(contains(changed.err, "0.jpg: is not what this run has read before, here or"));
+    check_failure(train({"--resume"}), 65,
+                  {std::string("error: images/") + split + "/",
+                   "0.jpg: is not what this run has read before, here or"});
     write(split, 0, 'a');
     CHECK(train({"--resume"}).code == 0);
     CHECK(tiny.weights("out") == weights);

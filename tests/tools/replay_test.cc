@@ -18,9 +18,7 @@ TEST_CASE("replay names the operation that ended a run") {
     CHECK(contains(replayed.err, " elements are not finite\n  "));
     CHECK(snapshot(tiny.path() / "out") == before);
   };
-  const Outcome outcome = tiny.train(diverging);
-  REQUIRE(outcome.code == 70);
-  CHECK(contains(outcome.err, "vcas replay out names the operation\n"));
+  check_failure(tiny.train(diverging), 70, {"vcas replay out names the operation\n"});
   check("the beginning");
   for (const std::vector<std::string>& reads :
        {std::vector<std::string>{"eval", "--model", "out"}, {"vcas-train", "--resume", "out"}})
@@ -70,8 +68,7 @@ TEST_CASE("replay of a fork that ended before it saved begins where the fork did
   const Outcome fork =
       tiny.train({"schedule.learning_rate=1e30", "schedule.kind=constant", "method.type=exact",
                   "run.folder=fork", "--resume", "out", "--resume-mode=fork"});
-  REQUIRE(fork.code == 70);
-  REQUIRE(contains(fork.err, "step 6: "));
+  check_failure(fork, 70, {"step 6: "});
   const Outcome replayed = run(tiny.path(), {"replay", "fork"});
   INFO(replayed.out << replayed.err);
   CHECK(replayed.code == 70);
@@ -101,11 +98,10 @@ TEST_CASE("replay of a fork that ended before it saved begins where the fork did
   for (const char* damage : {R"({"ranks": "two"})", R"({"checkpoints": 3})"}) {
     write_text(tiny.path() / "fork/crash-6.json", damage);
     const Outcome damaged = run(tiny.path(), {"replay", "fork"});
-    CAPTURE(damage, damaged.err);
-    CHECK(damaged.code == 65);
-    CHECK(contains(damaged.err, "error: fork/crash-6.json: "));
-    CHECK(contains(damaged.err,
-                   "\n  hint: the file is damaged; --step N looks at the step without it\n"));
+    CAPTURE(damage);
+    check_failure(damaged, 65,
+                  {"error: fork/crash-6.json: ",
+                   "\n  hint: the file is damaged; --step N looks at the step without it\n"});
   }
 }
 

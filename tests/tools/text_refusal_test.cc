@@ -72,9 +72,8 @@ TEST_CASE("what a model cannot be exported for is said before its training", "[t
   CHECK(mean.code == 0);
   const std::string why = "transformers has no class for a bert with model.pooling \"mean\"\n";
   CHECK(contains(mean.err, warning + why));
-  const Outcome exported = tiny.vcas({"export", "--model", "out/last", "--to", "hf"});
-  CHECK(exported.code == 78);
-  CHECK(contains(exported.err, why + "  hint: docs/models.md says which models can be exported\n"));
+  check_failure(tiny.vcas({"export", "--model", "out/last", "--to", "hf"}), 78,
+                {why + "  hint: docs/models.md says which models can be exported\n"});
   CHECK_FALSE(fs::exists(tiny.path() / "hf"));
 }
 
@@ -200,8 +199,7 @@ TEST_CASE("items that are too long are refused, with what makes them fit", "[tex
   CHECK(words.err == "error: items have up to 40 tokens, and the model has 16 positions\n" + hint);
   CHECK_FALSE(fs::exists(tiny.path() / "bad"));
   const Outcome small = bench("3");
-  CHECK(small.code == 2);
-  CHECK(contains(small.err, " tokens, more than --pad-to 3\n"));
+  check_failure(small, 2, {" tokens, more than --pad-to 3\n"});
   CHECK(small.err.starts_with("error: an item has "));
   CHECK(small.err.ends_with("\n  hint: raise it to the tokens of the longest item\n"));
 }

@@ -19,10 +19,7 @@ TEST_CASE("a signal ends tokenising; a run stopped before its first step is save
                        {"LD_PRELOAD=" VCAS_FILE_FAULTS, "VCAS_SIGNAL_AT=vocab.txt"});
     return run(tiny.path(), {"vcas-train", "--config", "tiny.json", "run.folder=out"}, environment);
   };
-  const Outcome tokenising = stopped();
-  INFO(tokenising.err);
-  CHECK(tokenising.code == 75);
-  CHECK(contains(tokenising.err, "stopped by SIGTERM before there was anything to save\n"));
+  check_failure(stopped(), 75, {"stopped by SIGTERM before there was anything to save\n"});
   CHECK_FALSE(fs::exists(tiny.path() / "out"));
 
   REQUIRE(tiny.train({"run.folder=other", "train.steps=1"}).code == 0);  // keeps the tokens
@@ -84,9 +81,8 @@ TEST_CASE("a checkpoint that has its files by the hash before XXH3 goes on", "[t
   vcas::write_manifest(out / "checkpoint-20");
   const std::string before = content(tiny.path() / "test.tsv");
   write_text(tiny.path() / "test.tsv", before + "c\tbad\n");
-  const Outcome refused = tiny.train({"run.folder=out", "--resume"});
-  CHECK(refused.code == 78);
-  CHECK(contains(refused.err, "error: test.tsv has changed since out/checkpoint-20 was saved;"));
+  check_failure(tiny.train({"run.folder=out", "--resume"}), 78,
+                {"error: test.tsv has changed since out/checkpoint-20 was saved;"});
   write_text(tiny.path() / "test.tsv", before);
   CHECK(tiny.train({"run.folder=out", "--resume"}).code == 0);
 }
@@ -122,9 +118,7 @@ TEST_CASE("a run does not go on with other data or another vocabulary", "[text]"
   // Other words for the same rows.
   const std::string vocabulary = content(tiny.path() / "vocab.txt");
   write_text(tiny.path() / "vocab.txt", vocabulary.substr(0, vocabulary.find("##b")) + "##c\n");
-  const Outcome renamed = resume();
-  CHECK(renamed.code == 78);
-  CHECK(contains(renamed.err, "error: vocab.txt has changed since out/checkpoint-20 was saved"));
+  check_failure(resume(), 78, {"error: vocab.txt has changed since out/checkpoint-20 was saved"});
   write_text(tiny.path() / "vocab.txt", vocabulary);
   const Outcome resumed = resume();
   INFO(resumed.err);

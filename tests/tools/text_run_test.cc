@@ -58,10 +58,8 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
                       &good) == 2);
   CHECK(good > 0.5);
   CHECK(std::abs(bad + good - 1) < 2e-6);
-  const Outcome two =
-      tiny.vcas({"predict", "--model", "out/last", "--input", "new.tsv", "new.tsv"});
-  CHECK(two.code == 2);
-  CHECK(contains(two.err, "predict reads one table of texts, got 2"));
+  check_failure(tiny.vcas({"predict", "--model", "out/last", "--input", "new.tsv", "new.tsv"}), 2,
+                {"predict reads one table of texts, got 2"});
 
   // What is exported starts another run with the same weights, whatever the settings say of sizes.
   REQUIRE(tiny.vcas({"export", "--model", "out/last", "--to", "hf"}).code == 0);
@@ -94,23 +92,20 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
       tiny.train({"--validate", "model.pretrained=hf/model.safetensors", "data.text.vocabulary="});
   INFO(by_file.err);
   CHECK(by_file.code == 0);
-  const Outcome cased = tiny.train({"model.pretrained=hf", "data.text.vocabulary=", "model.width=8",
-                                    "data.text.lower_case=false"});
-  CHECK(cased.code == 78);
-  CHECK(contains(cased.err, "--set model.width: model.width is 8, but hf/config.json says 16\n"));
-  CHECK(contains(cased.err,
-                 "--set data.text.lower_case: data.text.lower_case is false, but hf says true\n"));
+  check_failure(tiny.train({"model.pretrained=hf", "data.text.vocabulary=", "model.width=8",
+                            "data.text.lower_case=false"}),
+                78,
+                {"--set model.width: model.width is 8, but hf/config.json says 16\n",
+                 "--set data.text.lower_case: data.text.lower_case is false, but hf says true\n"});
   const Outcome cased_file =
       tiny.train({"data.text.vocabulary=hf/tokenizer.json", "data.text.lower_case=false"});
   CHECK(cased_file.code == 78);
-  const Outcome file = tiny.vcas({"export", "--model", "out/last", "--to", "/dev/null"});
-  CHECK(file.code == 73);
-  CHECK(contains(file.err, "/dev/null: exists and is not an empty folder"));
+  check_failure(tiny.vcas({"export", "--model", "out/last", "--to", "/dev/null"}), 73,
+                {"/dev/null: exists and is not an empty folder"});
   CHECK(
       contains(cased_file.err, "data.text.lower_case is false, but hf/tokenizer.json says true\n"));
-  const Outcome twice = tiny.vcas({"export", "--model", "out/last", "--to", "hf"});
-  CHECK(twice.code == 73);
-  CHECK(contains(twice.err, "hf: exists and is not an empty folder"));
+  check_failure(tiny.vcas({"export", "--model", "out/last", "--to", "hf"}), 73,
+                {"hf: exists and is not an empty folder"});
 
   // A classifier whose classes have no names is matched with names in a given order alone.
   config.erase("id2label");
@@ -119,11 +114,9 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
     return tiny.train({"run.folder=" + folder, "model.pretrained=hf", "train.steps=1", labels,
                        "schedule.learning_rate=1e-30"});
   };
-  const Outcome unclear = nameless("data.text.labels=[]", "unclear");
-  CHECK(unclear.code == 78);
-  CHECK(contains(unclear.err,
-                 "the model's classes are LABEL_0, LABEL_1, the data's bad, good: "
-                 "they cannot be matched by name"));
+  check_failure(nameless("data.text.labels=[]", "unclear"), 78,
+                {"the model's classes are LABEL_0, LABEL_1, the data's bad, good: "
+                 "they cannot be matched by name"});
   REQUIRE(nameless(R"(data.text.labels=["bad","good"])", "given").code == 0);
   CHECK(tiny.end_of("given")["eval_loss"] == end["eval_loss"]);
   CHECK(tiny.vcas({"predict", "--model", "given/last", "--input", "new.tsv"}).out ==
@@ -182,10 +175,8 @@ TEST_CASE("a checkpoint needs nothing of what it was made from", "[text]") {
   CHECK(predict().out == predicted.out);
   CHECK(evaluate().code == 66);
 
-  const Outcome wider =
-      tiny.vcas({"predict", "--model", "out", "--input", "new.tsv", "model.width=8"});
-  CHECK(wider.code == 78);
-  CHECK(contains(wider.err, "model.width is 16 in the checkpoint, and cannot become 8"));
+  check_failure(tiny.vcas({"predict", "--model", "out", "--input", "new.tsv", "model.width=8"}), 78,
+                {"model.width is 16 in the checkpoint, and cannot become 8"});
   fs::remove(tiny.path() / "out/last/manifest.json");
   CHECK(predict().code == 65);
 }
@@ -212,9 +203,8 @@ TEST_CASE("the classes of test data are those of the training data", "[text]") {
   };
   CHECK(eval_loss("data.text.labels=[]", "found") ==
         eval_loss(R"(data.text.labels=["bad","fine","good"])", "given"));
-  const Outcome unknown = tiny.train({"data.text.test_file=three.tsv", "data.text.labels=[]"});
-  CHECK(unknown.code == 65);
-  CHECK(contains(unknown.err, "three.tsv:66: label \"fine\" is not one of bad, good"));
+  check_failure(tiny.train({"data.text.test_file=three.tsv", "data.text.labels=[]"}), 65,
+                {"three.tsv:66: label \"fine\" is not one of bad, good"});
 }
 
 TEST_CASE("data.text.labels gives the order of a GLUE task's classes", "[text]") {
@@ -239,11 +229,9 @@ TEST_CASE("data.text.labels gives the order of a GLUE task's classes", "[text]")
     return tiny.train({"data.type=glue", "data.text.task=MRPC", "data.folder=mrpc",
                        "run.folder=out", "train.steps=60", "schedule.learning_rate=0.01", labels});
   };
-  const Outcome other = run(R"(data.text.labels=["equivalent","other"])");
-  CHECK(other.code == 78);
-  CHECK(contains(other.err,
-                 "data.text.labels has equivalent, other, but the classes of MRPC are "
-                 "not_equivalent, equivalent"));
+  check_failure(run(R"(data.text.labels=["equivalent","other"])"), 78,
+                {"data.text.labels has equivalent, other, but the classes of MRPC are "
+                 "not_equivalent, equivalent"});
   const Outcome trained = run(R"(data.text.labels=["equivalent","not_equivalent"])");
   INFO(trained.err);
   REQUIRE(trained.code == 0);
@@ -293,10 +281,9 @@ TEST_CASE("predict needs both columns of a model of pairs", "[text]") {
   INFO(trained.err);
   REQUIRE(trained.code == 0);
   write_text(tiny.path() / "pairs.tsv", "child\tparent\nc b\tb\nc a\ta\n");
-  const Outcome single = tiny.vcas({"predict", "--model", "out/last", "--input", "pairs.tsv"});
-  CHECK(single.code == 78);
-  CHECK(contains(single.err, "the model reads pairs of texts, and data.text.second names none"));
-  CHECK(contains(single.err, "data.text.second=COLUMN"));
+  check_failure(tiny.vcas({"predict", "--model", "out/last", "--input", "pairs.tsv"}), 78,
+                {"the model reads pairs of texts, and data.text.second names none",
+                 "data.text.second=COLUMN"});
   const Outcome pairs = tiny.vcas({"predict", "--model", "out/last", "--input", "pairs.tsv",
                                    "data.text.first=child", "data.text.second=parent"});
   INFO(pairs.err);
@@ -333,9 +320,8 @@ TEST_CASE("a prediction for each row, however many and long, and none where one 
   CHECK(std::count(blank.out.begin(), blank.out.end(), '\n') == 5);
 
   write_text(tiny.path() / "new.tsv", "sentence\na\nb\tc\na\n");
-  const Outcome bad = tiny.vcas({"predict", "--model", "out", "--input", "new.tsv"});
-  CHECK(bad.code == 65);
-  CHECK(contains(bad.err, "new.tsv:3: 2 columns, expected 1"));
+  check_failure(tiny.vcas({"predict", "--model", "out", "--input", "new.tsv"}), 65,
+                {"new.tsv:3: 2 columns, expected 1"});
 }
 
 TEST_CASE("a GLUE submission makes its folder and has a line for each row", "[text]") {
@@ -359,9 +345,7 @@ TEST_CASE("a GLUE submission makes its folder and has a line for each row", "[te
   const std::string lines = content(tiny.path() / "deep/submission/SST-2.tsv");
   CHECK(std::count(lines.begin(), lines.end(), '\n') == 4);
   write_text(glue / "test.tsv", "index\tsentence\n0\ta\n1\n2\tc\n");
-  const Outcome bad = tiny.vcas(predict);
-  CHECK(bad.code == 65);
-  CHECK(contains(bad.err, "glue/SST-2/test.tsv:3: 1 column, expected 2"));
+  check_failure(tiny.vcas(predict), 65, {"glue/SST-2/test.tsv:3: 1 column, expected 2"});
 }
 
 TEST_CASE("MNLI is evaluated and submitted on both of its sets", "[text]") {
@@ -442,10 +426,8 @@ TEST_CASE("MNLI is evaluated and submitted on both of its sets", "[text]") {
   write_text(glue / "test_mismatched.tsv", table(4, false, 0));
   CHECK(submit("other", "dev_mismatched").begin()->first == "MNLI-mm.tsv");
   CHECK(submit("two", "test") == Lines{{"MNLI-m.tsv", 6}, {"MNLI-mm.tsv", 5}});
-  const Outcome refused =
-      tiny.vcas({"predict", "--model", "alone", "--glue-submission", "alone/last"});
-  CHECK(refused.code == 73);
-  CHECK(contains(refused.err, "\n  hint: choose another place for --submission\n"));
+  check_failure(tiny.vcas({"predict", "--model", "alone", "--glue-submission", "alone/last"}), 73,
+                {"\n  hint: choose another place for --submission\n"});
   write_text(glue / "diagnostic.tsv", table(3, false, 0));
   CHECK(submit("three", "test") == Lines{{"AX.tsv", 4}, {"MNLI-m.tsv", 6}, {"MNLI-mm.tsv", 5}});
   CHECK(submit("other", "test_mismatched") == Lines{{"MNLI-mm.tsv", 5}});
@@ -515,10 +497,9 @@ TEST_CASE("a regression has no accuracy, and a comparison gives each head its da
     CHECK_FALSE(line.contains("accuracy"));
   const Outcome trained = tiny.train({"model.head=regression", "run.folder=out", "train.steps=2"});
   REQUIRE(trained.code == 0);
-  const Outcome shares =
-      tiny.vcas({"predict", "--model", "out/last", "--input", "train.tsv", "--probabilities"});
-  CHECK(shares.code == 2);
-  CHECK(contains(shares.err, "--probabilities is for classes, and this model predicts a number"));
+  check_failure(
+      tiny.vcas({"predict", "--model", "out/last", "--input", "train.tsv", "--probabilities"}), 2,
+      {"--probabilities is for classes, and this model predicts a number"});
   for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl"))
     CHECK_FALSE(line.contains("accuracy"));
   // All digits: targets may be small.

@@ -162,11 +162,9 @@ TEST_CASE("a class for almost every row is doubtful", "[text]") {
 TEST_CASE("what is missing is met with an example", "[text]") {
   const TinyText tiny;
   REQUIRE(tiny.train({"run.folder=out", "train.steps=1"}).code == 0);
-  const Outcome input = tiny.vcas({"predict", "--model", "out", "--input", "none.tsv"});
-  CHECK(input.code == 66);
-  CHECK(contains(input.err,
-                 "hint: --input names a table: in a .tsv file the line \"sentence\", then for each "
-                 "text a line such as \"a fine film\"\n"));
+  check_failure(tiny.vcas({"predict", "--model", "out", "--input", "none.tsv"}), 66,
+                {"hint: --input names a table: in a .tsv file the line \"sentence\", then for each "
+                 "text a line such as \"a fine film\"\n"});
   struct Case {
     std::vector<std::string> arguments;
     int code;
@@ -211,10 +209,7 @@ TEST_CASE("what is missing is met with an example", "[text]") {
             "corpus.txt makes such a text\n"}}) {
     std::vector<std::string> arguments = c.arguments;
     arguments.push_back("run.folder=bad");
-    const Outcome outcome = tiny.train(arguments);
-    INFO(outcome.err);
-    CHECK(outcome.code == c.code);
-    CHECK(contains(outcome.err, c.says));
+    check_failure(tiny.train(arguments), c.code, {c.says});
     CHECK_FALSE(fs::exists(tiny.path() / "bad"));
   }
 }

@@ -48,16 +48,12 @@ TEST_CASE("tokenize: what is wrong is said once, with its place") {
   CHECK(contains(tokenize(std::string("\xFF\xFEt\0", 4)).err,
                  "standard input:1: byte 1 is not valid UTF-8\n  hint: if the text is UTF-16, "));
   CHECK(run(tokenize.path(), {"tokenize"}).code == 2);
-  const Outcome missing = run(tokenize.path(), {"tokenize", "--vocab", "no.txt"});
-  CHECK(missing.code == 66);
-  CHECK(contains(missing.err, "no.txt"));
+  check_failure(run(tokenize.path(), {"tokenize", "--vocab", "no.txt"}), 66, {"no.txt"});
   write_text(tokenize.path() / "tokenizer.json", R"({
     "normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"},
     "model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {"[UNK]": 0}}})");
-  const Outcome cased = run(tokenize.path(), {"tokenize", "--vocab", "tokenizer.json", "--cased"});
-  CHECK(cased.code == 2);
-  CHECK(contains(cased.err, "--cased, but tokenizer.json lower-cases"));
-  const Outcome special = run(tokenize.path(), {"tokenize", "--vocab", ".", "--special"});
-  CHECK(special.code == 65);
-  CHECK(contains(special.err, "tokenizer.json: no token \"[CLS]\""));
+  check_failure(run(tokenize.path(), {"tokenize", "--vocab", "tokenizer.json", "--cased"}), 2,
+                {"--cased, but tokenizer.json lower-cases"});
+  check_failure(run(tokenize.path(), {"tokenize", "--vocab", ".", "--special"}), 65,
+                {"tokenizer.json: no token \"[CLS]\""});
 }

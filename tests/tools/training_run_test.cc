@@ -309,10 +309,8 @@ TEST_CASE("algorithms that were chosen by time stay with a run", "[device]") {
   write_text(out / "checkpoint-2/trainer_state.json", state.dump());
   vcas::write_manifest(out / "checkpoint-2");
   forget_after(out, 2);
-  const Outcome refused = tiny.train(again);
-  CHECK(refused.code == 65);
-  CHECK(
-      contains(refused.err, "error: out/checkpoint-2/trainer_state.json: the state of the run: "));
+  check_failure(tiny.train(again), 65,
+                {"error: out/checkpoint-2/trainer_state.json: the state of the run: "});
 }
 
 TEST_CASE("a run in bf16 saves weights of f32 and is resumed bit for bit", "[device]") {
@@ -337,9 +335,7 @@ TEST_CASE("a run in bf16 saves weights of f32 and is resumed bit for bit", "[dev
 
   // Weights are f32, so another precision reads them; that is another run.
   arguments = {"device=cpu", "precision=f32", "run.folder=out", "--resume"};
-  const Outcome other = tiny.train(arguments);
-  CHECK(other.code == 78);
-  CHECK(contains(other.err, "precision"));
+  check_failure(tiny.train(arguments), 78, {"precision"});
   CHECK(run(tiny.path(), {"eval", "--model", "out/last", "device=cpu", "precision=f32"}).code == 0);
 }
 
@@ -422,10 +418,7 @@ TEST_CASE("a signal saves, and the run goes on as if there had been none") {
   REQUIRE(wait_for_lines(tiny.path() / "cut/metrics.jsonl", 30));
   process.signal(signal);
   const Outcome stopped = process.wait();
-  INFO(stopped.err);
-  REQUIRE(stopped.code == 75);
-  CHECK(contains(stopped.err, "stopped by SIG"));
-  CHECK(contains(stopped.err, "  hint: go on with --resume"));
+  check_failure(stopped, 75, {"stopped by SIG", "  hint: go on with --resume"});
   CHECK_FALSE(contains(stopped.err, "error:"));
 
   cut.push_back("--resume");
@@ -445,14 +438,12 @@ TEST_CASE("SIGUSR1 saves and the run goes on") {
 
 TEST_CASE("divergence leaves a note and the last checkpoint") {
   const TinyRun tiny;
-  const Outcome outcome =
+  check_failure(
       tiny.train({"schedule.learning_rate=1e30", "schedule.kind=constant", "method.type=exact",
-                  "train.checkpoint_every=1", "run.folder=out"});
-  CHECK(outcome.code == 70);
-  CHECK(contains(outcome.err, "error: step 2: "));
-  CHECK(contains(outcome.err, "weights unchanged"));
-  CHECK(contains(outcome.err, "saved out/crash-2.json; last good checkpoint-1"));
-  CHECK(contains(outcome.err, "  hint: try a lower schedule.learning_rate"));
+                  "train.checkpoint_every=1", "run.folder=out"}),
+      70,
+      {"error: step 2: ", "weights unchanged", "saved out/crash-2.json; last good checkpoint-1",
+       "  hint: try a lower schedule.learning_rate"});
   vcas::check_manifest(tiny.path() / "out/last");
   CHECK(nlohmann::json::parse(content(tiny.path() / "out/crash-2.json"))["step"] == 2);
   CHECK(contains(run(tiny.path(), {"report", "out"}).err,
@@ -460,8 +451,7 @@ TEST_CASE("divergence leaves a note and the last checkpoint") {
   const Outcome evaluated =
       tiny.train({"schedule.learning_rate=1e30", "schedule.kind=constant", "method.type=exact",
                   "train.checkpoint_every=1", "train.eval_every=1", "run.folder=evaluated"});
-  CHECK(evaluated.code == 70);
-  CHECK(contains(evaluated.err, "error: evaluation at step 1: loss is "));
+  check_failure(evaluated, 70, {"error: evaluation at step 1: loss is "});
   CHECK(contains(run(tiny.path(), {"report", "evaluated"}).err,
                  "the evaluation of step 1 was not finite: vcas replay names the operation"));
 }
@@ -528,10 +518,8 @@ TEST_CASE("a fork of a run with fixed ratios starts from the ratios of its own s
 TEST_CASE("a folder holds one run, and another one only when told to") {
   const TinyRun tiny;
   REQUIRE(tiny.train({"run.folder=out"}).code == 0);
-  const Outcome taken = tiny.train({"run.folder=out"});
-  CHECK(taken.code == 73);
-  CHECK(contains(taken.err, "error: out: the folder of another run"));
-  CHECK(contains(taken.err, "--overwrite"));
+  check_failure(tiny.train({"run.folder=out"}), 73,
+                {"error: out: the folder of another run", "--overwrite"});
   write_text(tiny.path() / "out/notes.txt", "of the user");
   CHECK(tiny.train({"run.folder=out", "--overwrite", "train.steps=10"}).code == 0);
   CHECK(saved_steps(tiny.path() / "out") == std::vector<std::int64_t>{10});
@@ -540,15 +528,13 @@ TEST_CASE("a folder holds one run, and another one only when told to") {
   // "out/last/" is a checkpoint of "out", and no folder for another run.
   CHECK(run(tiny.path(), {"vcas-train", "--resume", "out/last/"}).code == 0);
   CHECK(run(tiny.path(), {"eval", "--model", "out/last/"}).code == 0);
-  const Outcome inside = tiny.train({"run.folder=out/last", "--overwrite"});
-  CHECK(inside.code == 73);
-  CHECK(contains(inside.err, "out/last: is a checkpoint, not the folder of a run"));
+  check_failure(tiny.train({"run.folder=out/last", "--overwrite"}), 73,
+                {"out/last: is a checkpoint, not the folder of a run"});
 
   fs::create_directory(tiny.path() / "mine");
   write_text(tiny.path() / "mine/thesis.tex", "years of work");
   const Outcome spared = tiny.train({"run.folder=mine", "--overwrite"});
-  CHECK(spared.code == 73);
-  CHECK(contains(spared.err, "not the folder of a run"));
+  check_failure(spared, 73, {"not the folder of a run"});
   CHECK(fs::exists(tiny.path() / "mine/thesis.tex"));
   CHECK(tiny.train({"run.folder=mine"}).err == spared.err);
 }
@@ -566,8 +552,7 @@ TEST_CASE("a second run in the same folder at the same time is refused") {
   const Outcome second = other.train({"run.folder=" + folder, "--overwrite"});
   first.signal(SIGTERM);
   CHECK(first.wait().code == 75);
-  CHECK(second.code == 73);
-  CHECK(contains(second.err, "another run is using this folder"));
+  check_failure(second, 73, {"another run is using this folder"});
 }
 
 TEST_CASE("an MLP trains with every optimizer and schedule") {

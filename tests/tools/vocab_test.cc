@@ -60,9 +60,7 @@ TEST_CASE("vocab: lines of text become a byte-level BPE") {
   };
   CHECK(tokenize({}).out == "257 258\n\n220 43 46 54 259\n");
   CHECK(tokenize({"--cased"}).out == tokenize({}).out);
-  const Outcome special = tokenize({"--special"});
-  CHECK(special.code == 65);
-  CHECK(contains(special.err, "tokenizer.json: no token \"[CLS]\""));
+  check_failure(tokenize({"--special"}), 65, {"tokenizer.json: no token \"[CLS]\""});
   CHECK(on("\xEF\xBB\xBF\r\n\r\n", {"vocab", "--kind", "bpe"}).out ==
         on("\n\n", {"vocab", "--kind", "bpe"}).out);
   CHECK(on("\xEF\xBB\xBFlow low\r\nlow", {"tokenize", "--vocab", "tokenizer.json"}).out ==
