@@ -144,6 +144,39 @@ Corpus read_corpus(const CorpusOptions& options, ContentHash key,
           std::move(sources)};
 }
 
+CorpusDataset::CorpusDataset(TokenStream tokens, std::int64_t item_rows, std::int64_t targets)
+    : stream_(std::move(tokens)),
+      item_rows_(item_rows),
+      targets_(targets),
+      rows_(std::ssize(stream_.tokens()) - targets) {
+  VCAS_CHECK(item_rows > 0 && rows_ > 0, fmt::format("items of {} of {} rows", item_rows, rows_));
+}
+
+std::span<const std::int32_t> CorpusDataset::item_tokens(std::int64_t index) const {
+  VCAS_CHECK(index >= 0 && index < size(), fmt::format("item {} of {}", index, size()));
+  const std::int64_t begin = index * item_rows_;
+  return stream_.tokens().subspan(begin, std::min(item_rows_, rows_ - begin) + targets_);
+}
+
+std::int64_t CorpusDataset::append_tokens(std::span<const std::int32_t> tokens, Batch& out) {
+  for (auto* offsets : {&out.offsets, &out.masked_offsets})
+    if (offsets->empty()) offsets->push_back(0);
+  const std::int64_t first = out.offsets.back();
+  out.tokens.insert(out.tokens.end(), tokens.begin(), tokens.end());
+  out.token_types.resize(out.tokens.size(), 0);
+  out.offsets.push_back(first + std::ssize(tokens));
+  return first;
+}
+
+OpenedData opened(std::unique_ptr<CorpusDataset> words) {
+  const TokenStream& stream = words->stream();
+  const std::int64_t most_masked = words->masked_count(words->item_shape()[0]);
+  return {.items = std::move(words),
+          .tokens = stream.tokens(),
+          .most_masked = most_masked,
+          .skipped_rows = stream.skipped_rows()};
+}
+
 std::vector<std::filesystem::path> corpus_files(const std::string& name) try {
   std::vector<std::filesystem::path> files;
   if (std::filesystem::is_directory(name)) {

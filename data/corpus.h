@@ -1,8 +1,12 @@
 // Plain text to learn words from: documents of files and tables, one after another as tokens.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +40,36 @@ using EachText = std::function<void(const UseText&)>;
 // Throws kNoInput for missing files and kBadData for files without text.
 Corpus read_corpus(const CorpusOptions& options, ContentHash key,
                    const std::function<void(const EachText&, const TokenSink&)>& tokenise);
+
+// Items of equal length, cut from the tokens of a corpus; the last may be shorter. Models learn
+// words of them, so they have no classes.
+class CorpusDataset : public Dataset {
+ public:
+  std::int64_t size() const override { return (rows_ + item_rows_ - 1) / item_rows_; }
+  std::vector<std::int64_t> item_shape() const override { return {std::min(item_rows_, rows_)}; }
+  const std::vector<std::string>& class_names() const override { return class_names_; }
+  std::int32_t label(std::int64_t) const override { return -1; }
+  const TokenStream& stream() const { return stream_; }
+  // Most masked positions of an item of `rows`, so memory can be planned.
+  virtual std::int64_t masked_count(std::int64_t rows) const { return rows; }
+
+ protected:
+  // `targets`: tokens behind an item that are labels of its rows.
+  CorpusDataset(TokenStream tokens, std::int64_t item_rows, std::int64_t targets);
+
+  // With its targets.
+  std::span<const std::int32_t> item_tokens(std::int64_t index) const;
+  // Adds an item of these tokens, which has no masked positions yet. Returns its first row.
+  static std::int64_t append_tokens(std::span<const std::int32_t> tokens, Batch& out);
+
+ private:
+  TokenStream stream_;
+  std::int64_t item_rows_, targets_, rows_;  // rows_: of all items
+  std::vector<std::string> class_names_;     // none
+};
+
+// `words` as what was opened.
+OpenedData opened(std::unique_ptr<CorpusDataset> words);
 
 // The files that a setting names, sorted by name: a file, a folder's, or those of a pattern.
 // A pattern is "c4/*.json.gz", for example. Throws kNoInput if there are none.

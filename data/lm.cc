@@ -38,28 +38,14 @@ void check_whole_files(const Tokenizer& tokenizer) {
 
 }  // namespace
 
-LmDataset::LmDataset(TokenStream tokens, std::int64_t item_rows)
-    : stream_(std::move(tokens)), item_rows_(item_rows) {
-  VCAS_CHECK(item_rows > 0 && predicted() > 0,
-             fmt::format("items of {} rows of {} tokens", item_rows, predicted() + 1));
-}
-
 void LmDataset::append(std::int64_t index, const ItemDraw& /*draw*/, Batch& out) const {
-  VCAS_CHECK(index >= 0 && index < size(), fmt::format("item {} of {}", index, size()));
-  const std::int64_t begin = index * item_rows_;
-  const auto rows = static_cast<std::size_t>(std::min(item_rows_, predicted() - begin));
-  const auto item = stream_.tokens().subspan(begin, rows + 1);
-  for (auto* offsets : {&out.offsets, &out.masked_offsets}) {
-    if (offsets->empty()) offsets->push_back(0);
-    offsets->push_back(offsets->back() + std::ssize(item) - 1);
-  }
-  const std::size_t before = out.tokens.size();
-  out.tokens.insert(out.tokens.end(), item.begin(), item.end() - 1);
-  out.token_types.resize(out.tokens.size(), 0);
+  const std::span<const std::int32_t> item = item_tokens(index);
+  const std::int64_t first = append_tokens(item.first(item.size() - 1), out);
   out.masked_labels.insert(out.masked_labels.end(), item.begin() + 1, item.end());
-  out.masked_rows.resize(before + rows);
-  std::iota(out.masked_rows.begin() + static_cast<std::ptrdiff_t>(before), out.masked_rows.end(),
-            static_cast<std::int32_t>(before));
+  out.masked_rows.resize(out.tokens.size());
+  std::iota(out.masked_rows.begin() + first, out.masked_rows.end(),
+            static_cast<std::int32_t>(first));
+  out.masked_offsets.push_back(std::ssize(out.masked_rows));
 }
 
 std::unique_ptr<LmDataset> load_lm(const CorpusOptions& options, std::int64_t max_length,
@@ -114,13 +100,7 @@ class NextWords final : public TextKind {
   OpenedData open(const DataRequest& request) const override {
     CorpusOptions options = corpus_.options(request, tokens_);
     options.whole_files = documents_ == "files";
-    auto words = load_lm(options, tokens_.max_length, *request.tokenizer);
-    const TokenStream& stream = words->stream();
-    const std::int64_t rows = words->item_shape()[0];
-    return {.items = std::move(words),
-            .tokens = stream.tokens(),
-            .most_masked = rows,
-            .skipped_rows = stream.skipped_rows()};
+    return opened(load_lm(options, tokens_.max_length, *request.tokenizer));
   }
 
  private:

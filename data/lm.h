@@ -5,36 +5,21 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
+#include <utility>
 
 #include "data/corpus.h"
-#include "data/dataset.h"
 
 namespace vcas {
 
-class LmDataset final : public Dataset {
+class LmDataset final : public CorpusDataset {
  public:
   // The last token of `tokens`, two or more, predicts none. Each item has `item_rows` of the
   // others; the last may have fewer.
-  LmDataset(TokenStream tokens, std::int64_t item_rows);
+  LmDataset(TokenStream tokens, std::int64_t item_rows)
+      : CorpusDataset(std::move(tokens), item_rows, 1) {}
 
-  std::int64_t size() const override { return (predicted() + item_rows_ - 1) / item_rows_; }
-  std::vector<std::int64_t> item_shape() const override {
-    return {std::min(item_rows_, predicted())};
-  }
-  const std::vector<std::string>& class_names() const override { return class_names_; }
-  std::int32_t label(std::int64_t) const override { return -1; }
   // All rows are masked positions, and their labels the tokens behind them.
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
-  const TokenStream& stream() const { return stream_; }
-
- private:
-  std::int64_t predicted() const { return std::ssize(stream_.tokens()) - 1; }
-
-  TokenStream stream_;
-  std::int64_t item_rows_;
-  std::vector<std::string> class_names_;  // none
 };
 
 // `max_length`: tokens of an item. Throws as read_corpus does, and kBadData for a single token.

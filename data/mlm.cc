@@ -44,17 +44,9 @@ void tokenise_documents(std::int64_t max_length, const Tokenizer& tokenizer,
 }  // namespace
 
 MlmDataset::MlmDataset(TokenStream tokens, std::int64_t item_rows, Masking masking)
-    : stream_(std::move(tokens)), item_rows_(item_rows), masking_(std::move(masking)) {
+    : CorpusDataset(std::move(tokens), item_rows, 0), masking_(std::move(masking)) {
   VCAS_CHECK(item_rows > kSpecial && item_rows < kRowLimit,
              fmt::format("items of {} rows", item_rows));
-}
-
-std::int64_t MlmDataset::size() const {
-  return (std::ssize(stream_.tokens()) + item_rows_ - 1) / item_rows_;
-}
-
-std::vector<std::int64_t> MlmDataset::item_shape() const {
-  return {std::min(item_rows_, std::ssize(stream_.tokens()))};
 }
 
 std::int64_t MlmDataset::masked_count(std::int64_t rows) const { return share_of(rows - kSpecial); }
@@ -82,12 +74,6 @@ std::vector<MlmDataset::Word> MlmDataset::maskable_words(
   return words;
 }
 
-std::span<const std::int32_t> MlmDataset::item_tokens(std::int64_t index) const {
-  const std::span<const std::int32_t> all = stream_.tokens();
-  const std::int64_t begin = index * item_rows_;
-  return all.subspan(begin, std::min(item_rows_, std::ssize(all) - begin));
-}
-
 bool MlmDataset::can_mask() const {
   std::int64_t index = 0;
   while (index < size() && maskable_words(item_tokens(index)).empty()) ++index;
@@ -95,15 +81,8 @@ bool MlmDataset::can_mask() const {
 }
 
 void MlmDataset::append(std::int64_t index, const ItemDraw& draw, Batch& out) const {
-  VCAS_CHECK(index >= 0 && index < size(), fmt::format("item {} of {}", index, size()));
   const std::span<const std::int32_t> item = item_tokens(index);
-  if (out.offsets.empty()) out.offsets.push_back(0);
-  if (out.masked_offsets.empty()) out.masked_offsets.push_back(0);
-  const std::int64_t base = out.offsets.back();
-  out.tokens.insert(out.tokens.end(), item.begin(), item.end());
-  out.token_types.resize(out.tokens.size(), 0);
-  out.offsets.push_back(base + std::ssize(item));
-
+  const std::int64_t base = append_tokens(item, out);
   std::vector<Word> words = maskable_words(item);
   const auto count = static_cast<std::uint32_t>(words.size());
 
@@ -218,13 +197,7 @@ class MaskedWords final : public TextKind {
     MlmOptions options = options_;
     options.corpus = corpus_.options(request, tokens_);
     options.max_length = tokens_.max_length;
-    auto masked = load_mlm(options, *request.tokenizer);
-    const std::int64_t most_masked = masked->masked_count(masked->item_shape()[0]);
-    const TokenStream& stream = masked->stream();
-    return {.items = std::move(masked),
-            .tokens = stream.tokens(),
-            .most_masked = most_masked,
-            .skipped_rows = stream.skipped_rows()};
+    return opened(load_mlm(options, *request.tokenizer));
   }
 
  private:

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "data/corpus.h"
-#include "data/dataset.h"
 
 namespace vcas {
 
@@ -23,7 +22,7 @@ struct MlmOptions {
   bool whole_words = false;  // a word's pieces are masked together
 };
 
-class MlmDataset final : public Dataset {
+class MlmDataset final : public CorpusDataset {
  public:
   // `masking` must fit the tokenizer that made the tokens.
   struct Masking {
@@ -37,16 +36,11 @@ class MlmDataset final : public Dataset {
   // The tokens of all items. Each has `item_rows` of them; the last may have fewer.
   MlmDataset(TokenStream tokens, std::int64_t item_rows, Masking masking);
 
-  std::int64_t size() const override;
-  std::vector<std::int64_t> item_shape() const override;
-  const std::vector<std::string>& class_names() const override { return class_names_; }
-  std::int32_t label(std::int64_t) const override { return -1; }
   // Masked positions depend on (draw.seed, draw.epoch, index) alone.
   void append(std::int64_t index, const ItemDraw& draw, Batch& out) const override;
-  const TokenStream& stream() const { return stream_; }
-  // Most masked tokens of an item of `rows`, so memory can be planned. Separators are never masked.
-  // Whole words may leave a few out. Where no word fits, one is masked in part.
-  std::int64_t masked_count(std::int64_t rows) const;
+  // Separators are never masked. Whole words may leave a few out. Where no word fits, one is masked
+  // in part.
+  std::int64_t masked_count(std::int64_t rows) const override;
   bool can_mask() const;  // a token of any item
 
  private:
@@ -54,13 +48,9 @@ class MlmDataset final : public Dataset {
     std::int64_t begin, end;  // rows of the item
   };
   std::int64_t share_of(std::int64_t maskable) const;  // masked ones of so many tokens
-  std::span<const std::int32_t> item_tokens(std::int64_t index) const;
   std::vector<Word> maskable_words(std::span<const std::int32_t> tokens) const;
 
-  TokenStream stream_;
-  std::int64_t item_rows_;
   Masking masking_;
-  std::vector<std::string> class_names_;  // none
 };
 
 // The last, shorter item is kept. Throws as read_corpus does, and kBadConfig for bad options.
