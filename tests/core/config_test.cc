@@ -377,13 +377,8 @@ TEST_CASE("files", "[config]") {
     for (const auto& [path, why] :
          {std::pair<std::string, std::string>{"/no/such.json", "No such file or directory"},
           {std::filesystem::temp_directory_path().string(), "Is a directory"}}) {
-      try {
-        load_config_text(path);
-        FAIL("no error");
-      } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kNoInput);
-        CHECK(error.what() == "cannot read the configuration " + path + ": " + why);
-      }
+      CHECK(error_text([&] { load_config_text(path); }, ExitCode::kNoInput) ==
+            "cannot read the configuration " + path + ": " + why);
     }
   }
 }

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "tests/core/environment.h"
 #include "tests/core/temporary_folder.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 using namespace vcas;
 namespace fs = std::filesystem;
@@ -34,14 +34,8 @@ TEST_CASE("hardware: the thread count follows the environment", "[hardware]") {
   }
   for (const char* bad : {" ", "0", "-1", "two", "2x", "1025", "99999999999"}) {
     const EnvironmentVariable broken("VCAS_NUM_THREADS", bad);
-    try {
-      usable_threads();
-      FAIL("accepted");
-    } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::kBadConfig);
-      CHECK(error.what() ==
-            "VCAS_NUM_THREADS=\"" + std::string(bad) + "\" is not a whole number from 1 to 1024");
-    }
+    CHECK(error_text([] { usable_threads(); }, ExitCode::kBadConfig) ==
+          "VCAS_NUM_THREADS=\"" + std::string(bad) + "\" is not a whole number from 1 to 1024");
   }
   const EnvironmentVariable ignored("OMP_NUM_THREADS", "100000");
   cpu_set_t before, one;

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "tests/core/temporary_folder.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 using namespace vcas;
 
@@ -96,19 +96,10 @@ TEST_CASE("metrics: torn last lines go, other bad lines are errors", "[metrics]"
   }
   for (const char* bad : {"{\"event\":\"train\"}", "{\"event\":7,\"step\":0}", "{\"step\":0}"}) {
     atomic_write(path, good + bad + "\n" + good);
-    try {
-      MetricsLog log(path);
-      FAIL("accepted");
-    } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::kBadData);
-      CHECK(error.what() == path.string() + ":2: not a JSON object with a step and an event");
-      CHECK(error.hint() == "was the file edited? remove this line, and keep the others");
-    }
+    check_error([&] { MetricsLog{path}; }, ExitCode::kBadData,
+                path.string() + ":2: not a JSON object with a step and an event",
+                "was the file edited? remove this line, and keep the others");
   }
-  try {
-    MetricsLog log(folder.path() / "no" / "metrics.jsonl");
-    FAIL("created");
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::kCannotCreate);
-  }
+  check_error([&] { MetricsLog{folder.path() / "no" / "metrics.jsonl"}; }, ExitCode::kCannotCreate,
+              "no/metrics.jsonl");
 }

@@ -2,7 +2,7 @@
 
 #include "core/files.h"
 #include "tests/core/temporary_folder.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 using namespace vcas;
 
@@ -27,14 +27,9 @@ TEST_CASE("read_json: a NUL is not the end", "[json]") {
   TemporaryFolder folder;
   const auto file = folder.path() / "a.json";
   atomic_write(file, std::string_view("{}\n \0 x", 7));
-  try {
-    read_json(file);
-    FAIL("accepted");
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::kBadData);
-    CHECK(error.what() == file.string() + ":2:2: a NUL byte; JSON is text in UTF-8");
-    CHECK(error.hint() == "the file is damaged, or has another encoding");
-  }
+  check_error([&] { read_json(file); }, ExitCode::kBadData,
+              file.string() + ":2:2: a NUL byte; JSON is text in UTF-8",
+              "the file is damaged, or has another encoding");
 }
 
 TEST_CASE("read_json: what is not JSON is named", "[json]") {
@@ -42,12 +37,7 @@ TEST_CASE("read_json: what is not JSON is named", "[json]") {
   const auto file = folder.path() / "a.json";
   for (const char* text : {"", "{", "{]", "nul", "{} x"}) {
     atomic_write(file, text);
-    try {
-      read_json(file);
-      FAIL("accepted");
-    } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::kBadData);
-      CHECK_THAT(error.what(), ContainsSubstring(file.string() + ": parse error at line"));
-    }
+    check_error([&] { read_json(file); }, ExitCode::kBadData,
+                file.string() + ": parse error at line");
   }
 }

@@ -2,6 +2,7 @@
 
 #include "kernels/emu/emu_ops.h"
 #include "kernels/emu/tensor_core.h"
+#include "tests/support/check_error.h"
 #include "tests/support/check_op.h"
 #include "tests/support/fewer_cases.h"
 
@@ -297,18 +298,11 @@ TEST_CASE("heads that need more shared memory than the device has are refused", 
     const Problem wide{{3}, 1, 240};
     const AttentionForward forward = forward_of(t, wide, 0, {});
     t.ops().run(forward);  // which needs less than the backward
-    try {
-      t.ops().run(backward_of(t, wide, forward, {}));
-      FAIL("no error");
-    } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::kBadConfig);
-      CHECK(error.what() ==
-            std::string("attention heads of width 240 need 128 KiB of shared memory, device "
-                        "\"emu\" has 99 KiB"));
-      CHECK(error.hint() ==
-            "give the model more heads (model.heads), which are narrower, or train "
-            "it on device=\"cpu\"");
-    }
+    check_error(
+        [&] { t.ops().run(backward_of(t, wide, forward, {})); }, ExitCode::kBadConfig,
+        "attention heads of width 240 need 128 KiB of shared memory, device \"emu\" has 99 KiB",
+        "give the model more heads (model.heads), which are narrower, or train it on "
+        "device=\"cpu\"");
   });
 }
 

@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "tests/support/check_error.h"
 #include "tests/support/check_op.h"
 #include "tests/support/fewer_cases.h"
 
@@ -293,15 +294,9 @@ TEST_CASE("rows that need more shared memory than the device has are refused", "
                                  .center_full = t.wide_normal({1}),
                                  .rstd_full = t.wide_normal({1}),
                                  .gamma = t.normal({kWidth})};
-    try {
-      t.ops().run(wide);
-      FAIL("no error");
-    } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::kBadConfig);
-      CHECK(error.what() ==
-            std::string("layer norms of width 12800 need 101 KiB of shared memory, device "
-                        "\"emu\" has 99 KiB"));
-      CHECK(error.hint() == "make the model narrower, or train it on device=\"cpu\"");
-    }
+    check_error([&] { t.ops().run(wide); }, ExitCode::kBadConfig,
+                "layer norms of width 12800 need 101 KiB of shared memory, device \"emu\" has 99 "
+                "KiB",
+                "make the model narrower, or train it on device=\"cpu\"");
   });
 }

@@ -5,7 +5,7 @@
 
 #include "core/files.h"
 #include "tests/core/temporary_folder.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 
 namespace fs = std::filesystem;
 using namespace vcas;
@@ -49,17 +49,6 @@ struct Trained {
   }
 };
 
-ExitCode code_of(const std::function<void()>& act, std::string& text) {
-  try {
-    act();
-  } catch (const Error& error) {
-    text = error.what();
-    if (!error.hint().empty()) text += " | " + error.hint();
-    return error.code();
-  }
-  return ExitCode::kDone;
-}
-
 void save(const fs::path& run, Trained& trained) {
   save_checkpoint(checkpoint_folder(run, trained.trainer->steps()), *trained.trainer,
                   {{"answer", 42}}, {{"config.json", "{}\n"}});
@@ -82,13 +71,12 @@ TEST_CASE("a checkpoint of another model is refused by the tensor's name") {
   const TemporaryFolder folder;
   Trained saved(8, 1, 2), wider(12);
   save(folder.path(), saved);
-  std::string text;
-  CHECK(code_of([&] { load_checkpoint(folder.path() / "checkpoint-2", *wider.trainer); }, text) ==
-        ExitCode::kBadConfig);
-  CHECK(text == "mlp.layer.0.dense.weight has shape [8, 6] in " +
-                    (folder.path() / "checkpoint-2/model.safetensors").string() +
-                    " but the model has [12, 6] | the file belongs to another model, or data.type "
-                    "or model.* differ");
+  check_error([&] { load_checkpoint(folder.path() / "checkpoint-2", *wider.trainer); },
+              ExitCode::kBadConfig,
+              "mlp.layer.0.dense.weight has shape [8, 6] in " +
+                  (folder.path() / "checkpoint-2/model.safetensors").string() +
+                  " but the model has [12, 6]",
+              "the file belongs to another model, or data.type or model.* differ");
 }
 
 TEST_CASE("a checkpoint of another optimizer is refused, and the weights stay") {
@@ -96,12 +84,11 @@ TEST_CASE("a checkpoint of another optimizer is refused, and the weights stay") 
   Trained saved(8, 1, 2), loaded(8, 2, 2, "sgd");
   save(folder.path(), saved);
   const std::vector<float> before = loaded.numbers();
-  std::string text;
-  CHECK(code_of([&] { load_checkpoint(folder.path() / "checkpoint-2", *loaded.trainer); }, text) ==
-        ExitCode::kBadConfig);
-  CHECK(text == (folder.path() / "checkpoint-2/optimizer.safetensors").string() +
-                    " lacks 1 of 1 tensors to load: momentum | optimizer.name must be that of the "
-                    "checkpoint");
+  check_error([&] { load_checkpoint(folder.path() / "checkpoint-2", *loaded.trainer); },
+              ExitCode::kBadConfig,
+              (folder.path() / "checkpoint-2/optimizer.safetensors").string() +
+                  " lacks 1 of 1 tensors to load: momentum",
+              "optimizer.name must be that of the checkpoint");
   CHECK(loaded.numbers() == before);
 }
 
@@ -117,10 +104,8 @@ TEST_CASE("a damaged file is found before anything is read") {
   }
   Trained loaded(8, 2);
   const std::vector<float> before = loaded.numbers();
-  std::string text;
-  CHECK(code_of([&] { load_checkpoint(folder.path() / "checkpoint-2", *loaded.trainer); }, text) ==
-        ExitCode::kBadData);
-  CHECK(text.find("optimizer.safetensors") != std::string::npos);
+  check_error([&] { load_checkpoint(folder.path() / "checkpoint-2", *loaded.trainer); },
+              ExitCode::kBadData, "optimizer.safetensors");
   CHECK(loaded.numbers() == before);
 }
 
@@ -162,11 +147,11 @@ TEST_CASE("a state that is none of a run is refused") {
   for (const nlohmann::json& state : bad) {
     CAPTURE(state.dump());
     atomic_write(file, state.dump());
-    std::string text;
-    CHECK(code_of([&] { read_trainer_state(folder.path()); }, text) == ExitCode::kBadData);
-    CHECK(text == file.string() +
-                      ": no object with an integer \"step\", an object \"session\" and texts in "
-                      "\"data\" | use an earlier checkpoint");
+    check_error([&] { read_trainer_state(folder.path()); }, ExitCode::kBadData,
+                file.string() +
+                    ": no object with an integer \"step\", an object \"session\" and texts in "
+                    "\"data\"",
+                "use an earlier checkpoint");
   }
 }
 
@@ -215,22 +200,19 @@ TEST_CASE("numbers that are not finite are not saved") {
   const float bad =
       GENERATE(std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
                std::numeric_limits<float>::quiet_NaN());
-  std::string text;
   Trained weights(8, 1, 2);
   weights.spoil(weights.model->graph.parameters()[0].master, bad);
-  CHECK(code_of([&] { save(folder.path(), weights); }, text) == ExitCode::kDiverged);
-  CHECK(text.find(weights.model->graph.parameters()[0].name + " is ") == 0);
-  CHECK(text.find(" at element 1, and is not saved") != std::string::npos);
+  const std::string text = error_text([&] { save(folder.path(), weights); }, ExitCode::kDiverged);
+  CHECK(text.starts_with(weights.model->graph.parameters()[0].name + " is "));
+  CHECK_THAT(text, ContainsSubstring(" at element 1, and is not saved"));
   Trained moments(8, 1, 2);
   const NamedTensor last = moments.trainer->optimizer().state().back();
   moments.spoil(last.tensor, bad);
-  CHECK(code_of([&] { save(folder.path(), moments); }, text) == ExitCode::kDiverged);
-  CHECK(text.find(last.name + " is ") == 0);
+  check_error([&] { save(folder.path(), moments); }, ExitCode::kDiverged, last.name + " is ");
   Trained state(8, 1, 2);
   const nlohmann::json spoilt = {{"method", {1.5, {{"level", bad}}}}};
-  CHECK(code_of([&] { save_checkpoint(folder.path() / "a", *state.trainer, spoilt, {}); }, text) ==
-        ExitCode::kDiverged);
-  CHECK(text.find("trainer_state.json: /method/1/level is ") == 0);
+  check_error([&] { save_checkpoint(folder.path() / "a", *state.trainer, spoilt, {}); },
+              ExitCode::kDiverged, "trainer_state.json: /method/1/level is ");
   CHECK(fs::is_empty(folder.path()));
 }
 
@@ -239,14 +221,12 @@ TEST_CASE("texts of a checkpoint are files of its folder, besides its own") {
   Trained trained;
   for (const std::string name : {"", ".", "..", "../a.txt", "a/b.txt", "model.safetensors",
                                  "trainer_state.json", "manifest.json"}) {
-    std::string text;
-    CHECK(code_of(
-              [&] {
-                save_checkpoint(folder.path() / "a", *trained.trainer, {}, {{name, ""}});
-              },
-              text) == ExitCode::kBadConfig);
-    CHECK(text == "a checkpoint cannot have a text called \"" + name +
-                      "\" | take the plain name of a file that a checkpoint does not have");
+    check_error(
+        [&] {
+          save_checkpoint(folder.path() / "a", *trained.trainer, {}, {{name, ""}});
+        },
+        ExitCode::kBadConfig, "a checkpoint cannot have a text called \"" + name + "\"",
+        "take the plain name of a file that a checkpoint does not have");
   }
   CHECK(fs::is_empty(folder.path()));
 }

@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "tests/support/catch.h"
+#include "tests/support/check_error.h"
 #include "tests/support/watched_ops.h"
 
 using namespace vcas;
@@ -331,14 +331,9 @@ TEST_CASE("SampledBackward is of one graph, which is finished", "[sampled_backwa
   GraphPlan unfinished;
   unfinished.nodes.resize(1);
   unfinished.gate_nodes = {0};
-  try {
-    SampledBackward early(*ops, unfinished);
-    FAIL("no error");
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::kBadConfig);
-    CHECK(error.what() == std::string("SampledBackward of a graph before Graph::finish"));
-    CHECK(error.hint() == "make it when the graph is finished");
-  }
+  check_error([&] { SampledBackward(*ops, unfinished); }, ExitCode::kBadConfig,
+              "SampledBackward of a graph before Graph::finish",
+              "make it when the graph is finished");
 
   SampledBackward other(*ops, {});
   Arena arena;
