@@ -23,13 +23,6 @@ ModelOptions tiny_bert(const std::string& head = "classification",
   return read_model_options(settings);
 }
 
-std::vector<double> numbers(const Tensor& tensor) {
-  std::vector<double> out;
-  for (std::int64_t i = 0; i < tensor.elements(); ++i)
-    out.push_back(tensor.dtype == DType::kF64 ? tensor.ptr<double>()[i] : tensor.ptr<float>()[i]);
-  return out;
-}
-
 struct Kind {
   std::string head, pooling;
 };
@@ -114,8 +107,8 @@ TEST_CASE("the last block of [CLS] alone is that of all rows", "[model][bert]") 
     f->model->graph.forward(exec);
   }
   const Batch batch = random_text(8, kVocabulary, kClasses);
-  const auto rows = numbers(all.model->graph.tensor(all.model->hidden));
-  const auto cls = numbers(first.model->graph.tensor(first.model->hidden));
+  const auto rows = wide_numbers(all.model->graph.tensor(all.model->hidden));
+  const auto cls = wide_numbers(first.model->graph.tensor(first.model->hidden));
   REQUIRE(cls.size() == 8 * 8);
   for (std::size_t i = 0; i < cls.size(); ++i)
     CHECK(std::abs(cls[i] - rows[static_cast<std::size_t>(batch.offsets[i / 8]) * 8 + i % 8]) <=
@@ -129,13 +122,13 @@ TEST_CASE("the items of a packed batch do not see each other", "[model][bert]") 
     enlarge_weights(f.model->graph.parameters(), 20);
     Exec exec = f.exec();
     f.model->graph.forward(exec);
-    const auto together = numbers(f.model->graph.tensor(f.model->logits));
+    const auto together = wide_numbers(f.model->graph.tensor(f.model->logits));
     const Batch batch = random_text(6, kVocabulary, kClasses);
     std::vector<double> alone;
     for (std::int64_t n = 0; n < 6; ++n) {
       f.model->load(*f.ops, batch, n, 1);
       f.model->graph.forward(exec);
-      const auto logits = numbers(f.model->graph.tensor(f.model->logits));
+      const auto logits = wide_numbers(f.model->graph.tensor(f.model->logits));
       alone.insert(alone.end(), logits.begin(), logits.end());
     }
     REQUIRE(alone.size() == together.size());
@@ -167,13 +160,13 @@ TEST_CASE("logits do not depend on labels, which may be unknown", "[model][bert]
     ModelFixture f(tiny_bert(head), {}, kClasses, 4);
     Exec exec = f.exec();
     f.model->graph.forward(exec);
-    const auto known = numbers(f.model->graph.tensor(f.model->logits));
+    const auto known = wide_numbers(f.model->graph.tensor(f.model->logits));
     Batch batch = random_text(4, kVocabulary, kClasses);
     batch.labels.assign(4, -1);
     batch.targets.clear();
     f.model->load(*f.ops, batch, 0, 4);
     f.model->graph.forward(exec);
-    CHECK(numbers(f.model->graph.tensor(f.model->logits)) == known);
+    CHECK(wide_numbers(f.model->graph.tensor(f.model->logits)) == known);
   }
 }
 

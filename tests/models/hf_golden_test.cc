@@ -9,6 +9,7 @@
 #include "models/weights_io.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/support/catch.h"
+#include "tests/support/model_fixture.h"
 
 namespace fs = std::filesystem;
 using namespace vcas;
@@ -73,13 +74,6 @@ struct Loaded {
   }
 };
 
-std::vector<double> numbers(const Tensor& tensor) {
-  std::vector<double> out;
-  for (std::int64_t i = 0; i < tensor.elements(); ++i)
-    out.push_back(tensor.dtype == DType::kF64 ? tensor.ptr<double>()[i] : tensor.ptr<float>()[i]);
-  return out;
-}
-
 double norm(const std::vector<double>& x) {
   double sum = 0;
   for (const double value : x) sum += value * value;
@@ -115,10 +109,10 @@ TEST_CASE("logits, loss and every gradient are those of transformers", "[golden]
       Exec exec = graph.make_exec(1, 0, true);
       graph.forward(exec);
 
-      CHECK(relative_error(numbers(graph.tensor(loaded.model->logits)),
+      CHECK(relative_error(wide_numbers(graph.tensor(loaded.model->logits)),
                            floats(expected, "logits")) < tolerance);
       double loss = 0;
-      const auto losses = numbers(graph.tensor(loaded.model->loss));
+      const auto losses = wide_numbers(graph.tensor(loaded.model->loss));
       for (const double term : losses) loss += term / static_cast<double>(losses.size());
       CHECK(relative_error({loss}, floats(expected, "loss")) < tolerance);
 
@@ -129,8 +123,8 @@ TEST_CASE("logits, loss and every gradient are those of transformers", "[golden]
       const Loaded gradients(folder, "gradients.safetensors", dtype);
       const Parameters& want = gradients.model->graph.parameters();
       for (std::size_t p = 0; p < want.size(); ++p) {
-        const std::vector<double> all = numbers(want[p].value);
-        const std::vector<double> got = numbers(graph.parameters()[p].gradient);
+        const std::vector<double> all = wide_numbers(want[p].value);
+        const std::vector<double> got = wide_numbers(graph.parameters()[p].gradient);
         // Query, key and value each against its own size. That of the key's bias is zero: a
         // constant added to all scores of a query changes nothing.
         const std::string& of = want[p].name;
@@ -160,7 +154,7 @@ TEST_CASE("the last block's output is that of transformers, packed against padde
     loaded.model->load(*loaded.ops, loaded.batch, 0, loaded.batch.items);
     Exec exec = loaded.model->graph.make_exec(1, 0, false);
     loaded.model->graph.forward(exec);
-    const auto got = numbers(loaded.model->graph.tensor(loaded.model->hidden));
+    const auto got = wide_numbers(loaded.model->graph.tensor(loaded.model->hidden));
     std::vector<float> want = floats(expected, "hidden");
     if (name == "bert_classification") {  // which computes the first row of each item alone
       const auto width = to_json(loaded.description.options)["width"].get<std::ptrdiff_t>();
@@ -197,15 +191,15 @@ TEST_CASE("running statistics after two forwards, and an evaluation, are those o
       REQUIRE(want.size() > 10);
       for (std::size_t i = 0; i < want.size(); ++i) {
         INFO(want[i].name);
-        const std::vector<double> expected = numbers(want[i].value);
-        CHECK(relative_error(numbers(graph.parameters().state()[i].value), expected,
+        const std::vector<double> expected = wide_numbers(want[i].value);
+        CHECK(relative_error(wide_numbers(graph.parameters().state()[i].value), expected,
                              norm(expected)) < tolerance);
       }
       loaded.model->load(*loaded.ops, loaded.batch, 0, loaded.batch.items);
       Exec evaluation = graph.make_exec(1, 0, false);
       graph.forward(evaluation);
       const SafetensorsFile stored(folder / "batch.safetensors");
-      CHECK(relative_error(numbers(graph.tensor(loaded.model->logits)),
+      CHECK(relative_error(wide_numbers(graph.tensor(loaded.model->logits)),
                            floats(stored, "evaluated")) < tolerance);
     }
 }

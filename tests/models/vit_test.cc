@@ -1,9 +1,8 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "optim/methods/variance_probe.h"
-#include "tests/support/catch.h"
+#include "tests/support/check_mean.h"
 #include "tests/support/check_slope.h"
 #include "tests/support/watched_ops.h"
 
@@ -57,71 +56,6 @@ TEST_CASE("sampled weight gradients over all rows are the exact ones", "[model][
   }
 }
 
-namespace {
-
-struct TensorError {
-  std::string name;
-  double mean, standard_error;  // of the sampled minus the exact gradient, in one direction
-  double rounding;              // by which the mean may be off where all draws agree
-};
-
-// Over 4,096 draws. Each tensor's error is looked at along its exact gradient, where a wrong scale
-// shows, and along two random directions. Both gradients are sums over rows, with the rounding of
-// c eps sqrt(rows) of themselves that every operation is allowed.
-std::vector<TensorError> mean_errors(ModelFixture& f, const PassSettings& context) {
-  Exec exec = f.exec();
-  f.model->graph.forward(exec);
-  const auto exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
-  constexpr int kDraws = 4096, kDirections = 3;
-  const auto& list = f.model->graph.parameters().list();
-  std::vector<double> direction(exact.size() * kDirections);
-  const PhiloxAddress address = philox_address({1, Stream::kData, 1, 0, 0});
-  for (std::size_t i = 0; i < exact.size(); ++i) {
-    direction[i * kDirections] = exact[i];
-    for (std::size_t d = 1; d < kDirections; ++d)
-      direction[i * kDirections + d] = philox_uniform(address, i * kDirections + d) < 0.5f ? -1 : 1;
-  }
-  std::vector<double> sum(list.size() * kDirections), squares(sum.size());
-  for (int draw = 0; draw < kDraws; ++draw) {
-    Exec at = f.exec(static_cast<std::uint64_t>(draw));
-    const auto sampled = f.gradient(at, context);
-    for (std::size_t p = 0; p < list.size(); ++p) {
-      const auto [begin, end] = f.range(list[p]);
-      for (std::size_t d = 0; d < kDirections; ++d) {
-        double dot = 0;
-        for (std::size_t i = begin; i < end; ++i)
-          dot += (sampled[i] - exact[i]) * direction[i * kDirections + d];
-        sum[p * kDirections + d] += dot;
-        squares[p * kDirections + d] += dot * dot;
-      }
-    }
-  }
-  constexpr double kRows = 8 * 5;  // items, each a class token and four patches
-  const double unit =
-      8 * static_cast<double>(std::numeric_limits<float>::epsilon()) * std::sqrt(kRows);
-  std::vector<TensorError> errors;
-  for (std::size_t e = 0; e < sum.size(); ++e) {
-    const Parameter& parameter = list[e / kDirections];
-    const auto [begin, end] = f.range(parameter);
-    double exact_squares = 0, direction_squares = 0;
-    for (std::size_t i = begin; i < end; ++i) {
-      const double along = direction[i * kDirections + e % kDirections];
-      exact_squares += exact[i] * exact[i];
-      direction_squares += along * along;
-    }
-    const double mean = sum[e] / kDraws, variance = squares[e] / kDraws - mean * mean;
-    errors.push_back({parameter.name, mean, std::sqrt(std::max(variance, 0.0) / kDraws),
-                      unit * std::sqrt(exact_squares * direction_squares)});
-  }
-  return errors;
-}
-
-bool within_five(const TensorError& error) {
-  return std::abs(error.mean) <= 5 * error.standard_error + error.rounding;
-}
-
-}  // namespace
-
 TEST_CASE("the mean of many sampled gradients is the exact one", "[model][law]") {
   const Selection selection = GENERATE(Selection::kBernoulli, Selection::kSystematic);
   // 1 item of 8; a fraction; nested draws; a gate above that passes everything on.
@@ -132,12 +66,7 @@ TEST_CASE("the mean of many sampled gradients is the exact one", "[model][law]")
   ModelFixture f(tiny_vit(pooling), kImage, 3, 8);
   PassSettings context = f.context(SamplingMode::kItemsAndRows, 1, 0.3, selection);
   context.sampling.ratios.act = act_ratio;
-  for (const TensorError& error : mean_errors(f, context)) {
-    INFO(error.name << ": " << error.mean << " of standard error " << error.standard_error
-                    << ", rounding " << error.rounding);
-    CHECK(within_five(error));
-    if (error.name.starts_with("vit.encoder.layer.0.")) CHECK(error.standard_error > 0);
-  }
+  check_mean(f, context, "vit.encoder.layer.0.");
 }
 
 TEST_CASE("the mean is exact where thresholds decide how many items are kept", "[model][law]") {
@@ -146,11 +75,7 @@ TEST_CASE("the mean is exact where thresholds decide how many items are kept", "
   PassSettings context = f.context(SamplingMode::kItemsAndRows, 0.55, 0.3, selection);
   context.sampling.ratios.act = {0.3, 0.6, 0.8};
   f.sampled->thresholds.resize(3);
-  for (const TensorError& error : mean_errors(f, context)) {
-    INFO(error.name << ": " << error.mean << " of standard error " << error.standard_error);
-    CHECK(within_five(error));
-    if (error.name.starts_with("vit.encoder.layer.0.")) CHECK(error.standard_error > 0);
-  }
+  check_mean(f, context, "vit.encoder.layer.0.");
   for (const ItemThreshold& threshold : f.sampled->thresholds) CHECK(threshold.value() > 0);
 }
 

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <numeric>
+#include <span>
 #include <vector>
 
 #include "core/philox.h"
+#include "core/read_numbers.h"
 #include "models/model.h"
 #include "optim/methods/sampled_backward.h"
 #include "tests/support/text_batch.h"
@@ -18,6 +21,13 @@ inline std::vector<float> stored_numbers(const Model& model) {
     all.insert(all.end(), parameter.value.ptr<float>(),
                parameter.value.ptr<float>() + parameter.value.elements());
   return all;
+}
+
+// What a tensor on the CPU holds, f32 or f64.
+inline std::vector<double> wide_numbers(const Tensor& tensor) {
+  std::vector<double> out(static_cast<std::size_t>(tensor.elements()));
+  read_numbers(tensor.data, tensor.dtype, std::span(out));
+  return out;
 }
 
 enum class SamplingMode {
@@ -102,19 +112,13 @@ struct ModelFixture {
     if (!settings.adds_gradients)
       for (const Tensor& gradient : gradients) ops->run(Fill{.y = gradient, .value = 7});
     model->graph.backward(exec, use(settings));
-    std::vector<double> out(static_cast<std::size_t>(slab.elements()));
-    for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = slab.dtype == DType::kF64 ? slab.ptr<double>()[i] : slab.ptr<float>()[i];
-    return out;
+    return wide_numbers(slab);
   }
 
   double mean_loss(Exec& exec) {
     model->graph.forward(exec);
-    const Tensor loss = model->graph.tensor(model->loss);
-    double sum = 0;
-    for (std::int64_t i = 0; i < loss.rows(); ++i)
-      sum += loss.dtype == DType::kF64 ? loss.ptr<double>()[i] : loss.ptr<float>()[i];
-    return sum / static_cast<double>(loss.rows());
+    const std::vector<double> terms = wide_numbers(model->graph.tensor(model->loss));
+    return std::accumulate(terms.begin(), terms.end(), 0.0) / static_cast<double>(terms.size());
   }
 
   // Elements of one parameter in the slab of gradients.
