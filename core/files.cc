@@ -25,10 +25,7 @@ namespace {
 
 constexpr const char* kManifestName = "manifest.json";
 
-fs::path temporary_name(fs::path path) {
-  if (!path.has_filename()) path = path.parent_path();  // "folder/"
-  return path += ".tmp";
-}
+fs::path temporary_name(const fs::path& path) { return without_slash(path) += ".tmp"; }
 
 // `create` makes PATH.tmp, else PATH.tmp-2 and so on: what is there may be anybody's.
 // Where it fails otherwise, the result is false, and errno tells why.
@@ -106,8 +103,8 @@ fs::path file_to_replace(fs::path path) {
   return without_links(std::move(path));
 }
 
-fs::path folder_to_replace(fs::path path) {
-  if (!path.has_filename()) path = path.parent_path();  // "folder/"
+fs::path folder_to_replace(const fs::path& given) {
+  fs::path path = without_slash(given);
   std::error_code ignored;
   if (fs::exists(path, ignored) && !fs::is_directory(path, ignored))
     throw Error(ExitCode::kCannotCreate, path.string() + ": not a folder", kOtherName);
@@ -127,6 +124,10 @@ std::string hint_of(int number) {
 }
 
 }  // namespace
+
+fs::path without_slash(const fs::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
 
 FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)) {}

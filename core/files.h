@@ -38,6 +38,9 @@ void shorten(const FileDescriptor& file, std::size_t size, const std::filesystem
 void write_all(const FileDescriptor& file, std::span<const std::byte> bytes,
                const std::filesystem::path& path);
 
+// "folder" of "folder/".
+std::filesystem::path without_slash(const std::filesystem::path& path);
+
 // A regular file, read from its beginning to its end. A pipe might never end: others are kNoInput.
 // A disk that fails is kIoError.
 class InputFile {

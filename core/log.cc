@@ -86,4 +86,8 @@ void log_line(LogLevel level, std::string_view line) {
   if (level <= log_level()) write_stderr(fmt::format("{}\n", line));
 }
 
+void log_warning(std::string_view text) {
+  log_line(LogLevel::kWarning, fmt::format("warning: {}", text));
+}
+
 }  // namespace vcas

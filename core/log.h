@@ -26,5 +26,6 @@ void write_stderr(std::string_view text);
 
 // Writes the line to standard error where lines of this level are wanted.
 void log_line(LogLevel level, std::string_view line);
+void log_warning(std::string_view text);  // "warning: TEXT"
 
 }  // namespace vcas

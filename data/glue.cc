@@ -260,7 +260,7 @@ class Glue final : public LabelledTextKind, public Benchmark {
     if (has(GlueSplit::kTestMismatched))
       all.emplace_back("test_mismatched");
     else if (task.name == "MNLI")
-      log_line(LogLevel::kWarning, "warning: there is no test_mismatched.tsv for MNLI-mm.tsv");
+      log_warning("there is no test_mismatched.tsv for MNLI-mm.tsv");
     if (has(GlueSplit::kDiagnostic)) all.emplace_back("diagnostic");
     return all;
   }

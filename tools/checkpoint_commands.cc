@@ -75,8 +75,7 @@ Trained read_trained(const CheckpointRequest& request) {
     const ResumePoint from = find_resume_point(request.folder, false);
     try {
       Trained trained(request, from.checkpoint);
-      for (const std::string& ignored : from.ignored)
-        log_line(LogLevel::kWarning, "warning: ignored " + ignored);
+      for (const std::string& ignored : from.ignored) log_warning("ignored " + ignored);
       return trained;
     } catch (const Error&) {
       if (fs::exists(from.checkpoint)) throw;
@@ -252,8 +251,8 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
   print_warnings(data.warnings);
   for (const auto& [file, hash] : data.fingerprints())
     if (trained.data.contains(file) && !is_same_fingerprint(file, trained.data[file], hash))
-      log_line(LogLevel::kWarning, fmt::format("warning: {} has changed since {} was saved", file,
-                                               trained.checkpoint.string()));
+      log_warning(
+          fmt::format("{} has changed since {} was saved", file, trained.checkpoint.string()));
   const double start = monotonic_seconds();
   const TestResult result = *evaluate_tests(
       trained.config(), data, model.evaluate(), [] { return false; }, *one_rank());
@@ -266,7 +265,7 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
                    : fmt::format("{}  {}  ({} items in {:.1f} s)\n", trained.checkpoint.string(),
                                  result.text(), format_count(result.items), seconds);
   print_text(text);
-  if (!result.warning.empty()) log_line(LogLevel::kWarning, "warning: " + result.warning);
+  if (!result.warning.empty()) log_warning(result.warning);
 }
 
 void predict(const PredictRequest& request) {
@@ -281,19 +280,16 @@ void predict(const PredictRequest& request) {
   data.known_classes = trained.facts.class_names;
   if (const std::vector<std::string> given = config.data.kind->given_classes();
       given != trained.saved.data.kind->given_classes() && given != data.known_classes)
-    log_line(LogLevel::kWarning,
-             fmt::format("warning: data.text.labels has no effect: the classes are the model's: {}",
-                         fmt::join(data.known_classes, ", ")));
+    log_warning(fmt::format("data.text.labels has no effect: the classes are the model's: {}",
+                            fmt::join(data.known_classes, ", ")));
   data.transform = image_transform(config, &trained.facts);
   const OpenedData found =
       config.data.kind->open_unlabelled(data, request.inputs, trained.facts.item_shape);
   const std::vector<float> logits = predict_items(config, *found.items, model.evaluate());
   print_text(prediction_table(config, trained.facts.class_names, found.files, logits,
                               request.probabilities));
-  for (const std::string& fault : found.skipped)
-    log_line(LogLevel::kWarning, "warning: left out " + fault);
-  if (found.cut_rows > 0)
-    log_line(LogLevel::kWarning, "warning: " + cut_rows_text(config, found, "new"));
+  for (const std::string& fault : found.skipped) log_warning("left out " + fault);
+  if (found.cut_rows > 0) log_warning(cut_rows_text(config, found, "new"));
 }
 
 void generate(const GenerateRequest& request) {

@@ -55,7 +55,7 @@ std::vector<std::string> hf_classes(const Pretrained& from) {
 }  // namespace
 
 Pretrained find_pretrained(const fs::path& path) {
-  fs::path folder = path.has_filename() ? path : path.parent_path();  // "run/best/"
+  fs::path folder = without_slash(path);
   if (folder.filename() == "model.safetensors" && fs::is_regular_file(folder))
     folder = folder.has_parent_path() ? folder.parent_path() : ".";
   // "best" may move while the run is trained.

@@ -310,7 +310,7 @@ std::string cut_rows_text(const RunConfig& config, const OpenedData& opened, con
 }
 
 void print_warnings(const std::vector<std::string>& warnings) {
-  for (const std::string& warning : warnings) log_line(LogLevel::kWarning, "warning: " + warning);
+  for (const std::string& warning : warnings) log_warning(warning);
 }
 
 // Whether the vocabulary is that of the weights, and of these texts.

@@ -475,7 +475,7 @@ bool is_of_comparison(const fs::path& run) {
 }
 
 ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
-  const fs::path folder = given.has_filename() ? given : given.parent_path();  // "run/best/"
+  const fs::path folder = without_slash(given);
   const std::string model_hint =
       "give a run that has saved, or one of its checkpoints, such as runs/x/best";
   std::error_code error;

@@ -109,8 +109,7 @@ RunRecord read_run(const fs::path& folder) {
 void name_runs(std::vector<RunRecord>& runs) {
   const auto set_names = [&](auto name) {
     for (RunRecord& run : runs) {
-      const fs::path whole = fs::absolute(run.folder).lexically_normal();  // "." has no name
-      run.name = name(whole.has_filename() ? whole : whole.parent_path());
+      run.name = name(without_slash(fs::absolute(run.folder).lexically_normal()));  // of "." too
     }
     std::set<std::string> names;
     for (const RunRecord& run : runs) names.insert(run.name);
@@ -189,7 +188,7 @@ std::vector<RunRecord> read_runs(const std::vector<fs::path>& folders,
   constexpr const char* kHint = "name the folder of a run or of a comparison, such as runs/x";
   std::vector<std::pair<fs::path, bool>> wanted;  // the second: of a comparison that was named
   for (const fs::path& given : folders) {
-    const fs::path folder = given.has_filename() ? given : given.parent_path();  // "runs/x/"
+    const fs::path folder = without_slash(given);
     if (!fs::exists(folder))
       throw Error(ExitCode::kNoInput, folder.string() + ": there is no such folder", kHint);
     if (!fs::is_directory(folder))
