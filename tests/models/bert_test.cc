@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "tests/support/check_error.h"
-#include "tests/support/check_mean.h"
+#include "tests/support/check_sampling.h"
 #include "tests/support/check_slope.h"
 
 using namespace vcas;
@@ -56,11 +56,7 @@ TEST_CASE("the mean of many sampled gradients of a BERT is the exact one", "[mod
 TEST_CASE("ratios of one give the exact gradient of a BERT bit for bit", "[model][bert][law]") {
   for (const auto& [head, pooling] : kKinds) {
     ModelFixture f(tiny_bert(head, pooling), {}, kClasses, 8);
-    Exec exec = f.exec();
-    f.model->graph.forward(exec);
-    const auto exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
-    CHECK(f.gradient(exec, f.context(SamplingMode::kItemsAndRows, 1, 1)) == exact);
-    CHECK(std::any_of(exact.begin(), exact.end(), [](double g) { return g != 0; }));
+    check_ratios_of_one(f);
   }
 }
 
@@ -71,8 +67,7 @@ TEST_CASE("sampled weight gradients of a BERT over all rows are the exact ones",
     const ModelOptions options = tiny_bert(head, pooling, dropout);
     ModelFixture f(options, {}, kClasses, 8, DType::kF64);
     enlarge_weights(f.model->graph.parameters(), 10);
-    Exec exec = f.exec();
-    f.model->graph.forward(exec);
+    Exec exec = f.forward();
     const auto exact = f.gradient(exec, f.context(SamplingMode::kItems, 0.5, 1));
     const auto drawn =
         f.gradient(exec, f.context(SamplingMode::kItemsAndRows, 0.5, std::nextafter(1, 0)));
@@ -102,10 +97,8 @@ TEST_CASE("the last block of [CLS] alone is that of all rows", "[model][bert]") 
     }
     std::copy_n(found->value.ptr<float>() + skipped, to.value.elements(), to.value.ptr<float>());
   }
-  for (ModelFixture* f : {&all, &first}) {
-    Exec exec = f->exec();
-    f->model->graph.forward(exec);
-  }
+  all.forward();
+  first.forward();
   const Batch batch = random_text(8, kVocabulary, kClasses);
   const auto rows = wide_numbers(all.model->graph.tensor(all.model->hidden));
   const auto cls = wide_numbers(first.model->graph.tensor(first.model->hidden));
@@ -120,8 +113,7 @@ TEST_CASE("the items of a packed batch do not see each other", "[model][bert]") 
     const ModelOptions options = tiny_bert(head, pooling);
     ModelFixture f(options, {}, kClasses, 6, DType::kF64);
     enlarge_weights(f.model->graph.parameters(), 20);
-    Exec exec = f.exec();
-    f.model->graph.forward(exec);
+    Exec exec = f.forward();
     const auto together = wide_numbers(f.model->graph.tensor(f.model->logits));
     const Batch batch = random_text(6, kVocabulary, kClasses);
     std::vector<double> alone;
@@ -147,8 +139,7 @@ TEST_CASE("only masked positions reach the vocabulary", "[model][bert]") {
   CHECK(f.model->graph.tensor(f.model->loss).rows() == masked);
   // An item without any is legal, and gives no gradient.
   f.model->load(*f.ops, batch, 1, 1);
-  Exec exec = f.exec();
-  f.model->graph.forward(exec);
+  Exec exec = f.forward();
   PassSettings context = f.context(SamplingMode::kExact, 1, 1);
   context.adds_gradients = GENERATE(true, false);
   const auto gradient = f.gradient(exec, context);
@@ -158,8 +149,7 @@ TEST_CASE("only masked positions reach the vocabulary", "[model][bert]") {
 TEST_CASE("logits do not depend on labels, which may be unknown", "[model][bert]") {
   for (const std::string head : {"classification", "regression"}) {
     ModelFixture f(tiny_bert(head), {}, kClasses, 4);
-    Exec exec = f.exec();
-    f.model->graph.forward(exec);
+    Exec exec = f.forward();
     const auto known = wide_numbers(f.model->graph.tensor(f.model->logits));
     Batch batch = random_text(4, kVocabulary, kClasses);
     batch.labels.assign(4, -1);

@@ -8,7 +8,7 @@
 #include "models/hf_config.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/support/check_error.h"
-#include "tests/support/check_mean.h"
+#include "tests/support/check_sampling.h"
 #include "tests/support/check_slope.h"
 
 using namespace vcas;
@@ -102,11 +102,7 @@ TEST_CASE("the mean of many sampled gradients of a GPT is the exact one", "[mode
 
 TEST_CASE("ratios of one give the exact gradient of a GPT bit for bit", "[model][gpt][law]") {
   ModelFixture f(tiny_gpt(), {}, 1, 8);
-  Exec exec = f.exec();
-  f.model->graph.forward(exec);
-  const auto exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
-  CHECK(f.gradient(exec, f.context(SamplingMode::kItemsAndRows, 1, 1)) == exact);
-  CHECK(std::ranges::any_of(exact, [](double g) { return g != 0; }));
+  check_ratios_of_one(f);
 }
 
 TEST_CASE("the first weights of a GPT have the deviations of GPT-2", "[model][gpt]") {

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "optim/methods/variance_probe.h"
-#include "tests/support/check_mean.h"
+#include "tests/support/check_sampling.h"
 #include "tests/support/check_slope.h"
 #include "tests/support/watched_ops.h"
 
@@ -31,11 +31,7 @@ TEST_CASE("the gradient of a ViT is the slope of its loss", "[model]") {
 
 TEST_CASE("ratios of one give the exact gradient bit for bit", "[model][law]") {
   ModelFixture f(tiny_vit(), kImage, 3, 8);
-  Exec exec = f.exec();
-  f.model->graph.forward(exec);
-  const auto exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
-  CHECK(f.gradient(exec, f.context(SamplingMode::kItemsAndRows, 1, 1)) == exact);
-  CHECK(f.gradient(exec, f.context(SamplingMode::kExact, 1, 1)) == exact);
+  check_ratios_of_one(f);
 }
 
 // A draw of all rows weighs each row 1. Only the time of the weight gradients differs.
@@ -45,8 +41,7 @@ TEST_CASE("sampled weight gradients over all rows are the exact ones", "[model][
   const double dropout = GENERATE(0.0, 0.2);
   const ModelOptions options = tiny_vit("first", dropout);
   ModelFixture f(options, kImage, 3, 8, DType::kF64);
-  Exec exec = f.exec();
-  f.model->graph.forward(exec);
+  Exec exec = f.forward();
   for (const double ratio : {1.0, 0.5}) {
     const auto exact = f.gradient(exec, f.context(SamplingMode::kItems, ratio, 1));
     const auto drawn =
@@ -166,8 +161,7 @@ TEST_CASE("the variance that one gate adds is that of independent items", "[mode
 
 TEST_CASE("a draw that keeps nothing leaves everything below at zero", "[model][law]") {
   ModelFixture f(tiny_vit(), kImage, 3, 8);
-  Exec exec = f.exec();
-  f.model->graph.forward(exec);
+  Exec exec = f.forward();
   PassSettings context = f.context(SamplingMode::kItemsAndRows, 1e-6, 1);
   context.adds_gradients = GENERATE(true, false);
   const auto sampled = f.gradient(exec, context);
@@ -184,8 +178,7 @@ TEST_CASE("a draw that keeps nothing leaves everything below at zero", "[model][
 TEST_CASE("a backward that replaces gradients gives the bits of one that adds to zeros",
           "[model]") {
   ModelFixture f(tiny_vit(), kImage, 3, 8);
-  Exec exec = f.exec();
-  f.model->graph.forward(exec);
+  Exec exec = f.forward();
   for (const auto& [mode, selection] : {std::pair{SamplingMode::kExact, Selection::kSystematic},
                                         {SamplingMode::kItemsAndRows, Selection::kSystematic},
                                         {SamplingMode::kItemsAndRows, Selection::kBernoulli}}) {
@@ -199,8 +192,7 @@ TEST_CASE("a backward that replaces gradients gives the bits of one that adds to
 TEST_CASE("repeats differ in sampling and agree in dropout", "[model][law]") {
   const ModelOptions options = tiny_vit("first", 0.3);
   ModelFixture f(options, kImage, 3, 8);
-  Exec exec = f.exec();
-  f.model->graph.forward(exec);
+  Exec exec = f.forward();
   PassSettings context = f.context(SamplingMode::kItems, 0.5, 1);
   const auto first = f.gradient(exec, context);
   CHECK(f.gradient(exec, context) == first);

@@ -100,8 +100,7 @@ TEST_CASE("V_s above batch norms is the variance of the gradient from batch to b
   double from_halves = 0, from_items = 0;
   for (int i = 0; i < kBatches; ++i) {
     load_batch(f, static_cast<std::uint64_t>(i));
-    Exec exec = f.exec(0);
-    f.model->graph.forward(exec);
+    Exec exec = f.forward(0);
     BackwardContext context = f.use(f.context(SamplingMode::kExact, 1, 1));
     f.ops->run(Fill{.y = f.model->graph.parameters().gradients(), .value = 0});
     context.hooks = &probe.exact_backward();
@@ -177,8 +176,7 @@ TEST_CASE("V_s and items' parts above batch norms do not depend on what gates dr
   std::vector<std::vector<std::vector<double>>> grams;
   for (const double ratio : {1.0, 0.5}) {
     load_batch(f, 1);
-    Exec exec = f.exec(0);
-    f.model->graph.forward(exec);
+    Exec exec = f.forward(0);
     BackwardContext context = f.use(f.context(SamplingMode::kItemsAndRows, ratio, 1));
     context.hooks = &probe.exact_backward();
     probe.begin(1, 0, 1, 2);

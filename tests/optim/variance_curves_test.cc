@@ -34,8 +34,7 @@ MeasuredBatch measure(ModelFixture& f) {
   VarianceProbe probe(f.model->graph, *f.ops, *f.sampled,
                       VarianceProbe::Options{.fraction = 1, .curves = true});
   probe.begin(1, 0, 1, 0);
-  Exec exec = f.exec();
-  f.model->graph.forward(exec);
+  Exec exec = f.forward();
   BackwardContext context = f.use(f.context(SamplingMode::kExact, 1, 1));
   context.hooks = &probe.exact_backward();
   f.model->graph.backward(exec, context);
@@ -58,8 +57,7 @@ Estimate estimate(const std::vector<double>& values) {
 
 // || G_j - G ||^2 over the weights of sampled linears, for the draws j of real backwards.
 std::vector<double> squared_errors(ModelFixture& f, PassSettings settings, int draws) {
-  Exec exec = f.exec();
-  f.model->graph.forward(exec);
+  Exec exec = f.forward();
   const std::vector<double> exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
   std::vector<double> errors;
   for (int j = 0; j < draws; ++j) {

@@ -63,8 +63,7 @@ Means run_probe(ModelFixture& f, VarianceProbe& probe, std::uint64_t number,
   probe.begin(1, number, kRepeats, kRepeats);
   for (int i = 0; i < kRepeats; ++i) {
     load_batch(f, i);
-    Exec exec = f.exec(static_cast<std::uint64_t>(i));
-    f.model->graph.forward(exec);
+    Exec exec = f.forward(static_cast<std::uint64_t>(i));
     BackwardContext backward = f.use(context);
     backward.hooks = &probe.exact_backward();
     f.model->graph.backward(exec, backward);
@@ -97,8 +96,7 @@ TEST_CASE("a probe of whole gradients gives the variances of their definitions",
   std::vector<double> v_s(weights.size());
   for (int i = 0; i < kRepeats; ++i) {
     load_batch(f, i);
-    Exec exec = f.exec(static_cast<std::uint64_t>(i));
-    f.model->graph.forward(exec);
+    Exec exec = f.forward(static_cast<std::uint64_t>(i));
     PassSettings context = f.context(SamplingMode::kExact, 0.5, 0.1);
     const std::vector<double> exact = f.gradient(exec, context);
     context.mode = SamplingMode::kItems;
@@ -147,8 +145,7 @@ TEST_CASE("backwards that keep nothing differ by the whole gradient", "[probe]")
   const Graph& graph = f.model->graph;
   for (int i = 0; i < kRepeats; ++i) {
     load_batch(f, i);
-    Exec exec = f.exec(static_cast<std::uint64_t>(i));
-    f.model->graph.forward(exec);
+    Exec exec = f.forward(static_cast<std::uint64_t>(i));
     const std::vector<double> exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
     for (std::size_t k = 0; k < graph.sampled_weights().size(); ++k) {
       if (graph.gate_above(static_cast<int>(k)) < 0) continue;
@@ -166,8 +163,7 @@ TEST_CASE("a probe leaves out passes whose result is known", "[probe]") {
   // Where nothing is dropped, a sampled pass is the exact one.
   // Where only rows are dropped, all sampled passes are the same.
   ModelFixture f = make_fixture();
-  Exec exec = f.exec();
-  f.model->graph.forward(exec);
+  Exec exec = f.forward();
   Tensor measured{nullptr, DType::kF64, {std::ssize(f.model->graph.sampled_weights())}};
   const Buffer variances(*f.ops, {&measured});
   const auto variance_of = [&](double weight_ratio, std::uint32_t repeat) {
@@ -204,8 +200,7 @@ TEST_CASE("a probe times the weight gradients and what is below each gate", "[pr
                       VarianceProbe::Options{.fraction = 0.1, .curves = true, .seconds = true});
   load_batch(f, 0);
   probe.begin(1, 0, 1, 0);
-  Exec exec = f.exec();
-  f.model->graph.forward(exec);
+  Exec exec = f.forward();
   BackwardContext context = f.use(f.context(SamplingMode::kExact, 1, 1));
   context.hooks = &probe.exact_backward();
   const auto start = std::chrono::steady_clock::now();
@@ -236,8 +231,7 @@ TEST_CASE("V_s is the variance of the gradient from batch to batch", "[probe][la
     probe.begin(1, 0, kRepeats, kRepeats);
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
       load_batch(f, kRepeats * i + repeat);
-      Exec exec = f.exec(0);
-      f.model->graph.forward(exec);
+      Exec exec = f.forward(0);
       BackwardContext context = f.use(f.context(SamplingMode::kExact, 1, 1));
       context.hooks = &probe.exact_backward();
       f.ops->run(Fill{.y = f.model->graph.parameters().gradients(), .value = 0});
@@ -335,8 +329,7 @@ TEST_CASE("a probe draws rows as SampleW does, and measures their error", "[prob
     const std::vector<MeasuredBatch>& batches = probe.result();
     for (int i = 0; i < kRepeats; ++i) {
       load_batch(f, i);
-      Exec exec = f.exec(static_cast<std::uint64_t>(i));
-      f.model->graph.forward(exec);
+      Exec exec = f.forward(static_cast<std::uint64_t>(i));
       context.mode = SamplingMode::kExact;
       const std::vector<double> exact = f.gradient(exec, context);
       context.mode = SamplingMode::kItemsAndRows;

@@ -86,6 +86,11 @@ struct ModelFixture {
   }
 
   Exec exec(std::uint64_t step = 0) { return model->graph.make_exec(seed, step, true); }
+  Exec forward(std::uint64_t step = 0) {
+    Exec exec = this->exec(step);
+    model->graph.forward(exec);
+    return exec;
+  }
 
   PassSettings context(SamplingMode mode, double act_ratio, double weight_ratio,
                        Selection selection = Selection::kBernoulli) const {
