@@ -16,12 +16,8 @@ TEST_CASE("ranks: a run by NCCL has the bits of one by way of the host", "[mpi][
   for (const int ranks : {2, 4}) {
     CAPTURE(ranks);
     const std::string program = mpirun_of(ranks) + "vcas-train tiny.json --overwrite " + kSteps;
-    const Outcome host = tiny.shell(program + "run.folder=host");
-    INFO(host.err);
-    REQUIRE(host.code == 0);
-    const Outcome nccl = tiny.shell(kByNccl + program + "run.folder=nccl");
-    INFO(nccl.err);
-    REQUIRE(nccl.code == 0);
+    const Outcome host = succeeded(tiny.shell(program + "run.folder=host"));
+    const Outcome nccl = succeeded(tiny.shell(kByNccl + program + "run.folder=nccl"));
     CHECK(tiny.weights("nccl") == tiny.weights("host"));
   }
 }

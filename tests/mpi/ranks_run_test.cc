@@ -33,9 +33,7 @@ std::vector<json> lines_of(const fs::path& run) {
 TEST_CASE("ranks: mpirun trains, evaluates and resumes", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;
-  const Outcome whole = tiny.mpirun(2, "run.folder=whole train.checkpoint_every=10");
-  INFO(whole.err);
-  REQUIRE(whole.code == 0);
+  const Outcome whole = succeeded(tiny.mpirun(2, "run.folder=whole train.checkpoint_every=10"));
   CHECK(contains(whole.out, "done in"));
   CHECK(contains(whole.err, "cpu (1 threads) · 2 ranks\n"));
   CHECK_FALSE(contains(whole.err, "rank 1"));
@@ -47,7 +45,7 @@ TEST_CASE("ranks: mpirun trains, evaluates and resumes", "[mpi]") {
   CHECK(json::parse(content(tiny.path() / "whole/last/config.json"))["train"]["micro_batch"] == 8);
 
   SECTION("the same bits again") {
-    REQUIRE(tiny.mpirun(2, "run.folder=again train.checkpoint_every=10").code == 0);
+    succeeded(tiny.mpirun(2, "run.folder=again train.checkpoint_every=10"));
     CHECK(tiny.weights("again") == tiny.weights("whole"));
     CHECK(lines_of(tiny.path() / "again") == lines);
   }
@@ -55,9 +53,7 @@ TEST_CASE("ranks: mpirun trains, evaluates and resumes", "[mpi]") {
     fs::copy(tiny.path() / "whole", tiny.path() / "broken",
              fs::copy_options::recursive | fs::copy_options::copy_symlinks);
     forget_after(tiny.path() / "broken", 20);
-    const Outcome resumed = tiny.mpirun(2, "run.folder=broken train.checkpoint_every=10 --resume");
-    INFO(resumed.err);
-    REQUIRE(resumed.code == 0);
+    succeeded(tiny.mpirun(2, "run.folder=broken train.checkpoint_every=10 --resume"));
     CHECK(tiny.weights("broken") == tiny.weights("whole"));
     for (json& line : lines_of(tiny.path() / "broken"))
       if (line["event"] == "eval") CHECK(std::ranges::count(lines, line) == 1);
@@ -67,7 +63,7 @@ TEST_CASE("ranks: mpirun trains, evaluates and resumes", "[mpi]") {
       const std::string folder = "from" + std::to_string(micro_batch);
       const std::string arguments = "train.checkpoint_every=10 run.folder=" + folder +
                                     " train.micro_batch=" + std::to_string(micro_batch);
-      REQUIRE(tiny.mpirun(2, arguments + " --overwrite").code == 0);
+      succeeded(tiny.mpirun(2, arguments + " --overwrite"));
       forget_after(tiny.path() / folder, 20);
       return tiny.mpirun(ranks, arguments + " --resume");
     };
@@ -87,18 +83,14 @@ TEST_CASE("ranks: mpirun trains, evaluates and resumes", "[mpi]") {
   SECTION("a method that remembers items resumes too") {
     const std::string arguments =
         "train.checkpoint_every=10 method.forward=true method.controller=budget run.folder=";
-    const Outcome unbroken = tiny.mpirun(2, arguments + "known");
-    INFO(unbroken.err);
-    REQUIRE(unbroken.code == 0);
+    succeeded(tiny.mpirun(2, arguments + "known"));
     const std::string want = tiny.weights("known");
     forget_after(tiny.path() / "known", 20);
-    REQUIRE(tiny.mpirun(2, arguments + "known --resume").code == 0);
+    succeeded(tiny.mpirun(2, arguments + "known --resume"));
     CHECK(tiny.weights("known") == want);
   }
   SECTION("the evaluation is that of one process") {
-    const Outcome eval = run(tiny.path(), {"eval", "--model", "whole/last", "--json"});
-    INFO(eval.err);
-    REQUIRE(eval.code == 0);
+    const Outcome eval = succeeded(run(tiny.path(), {"eval", "--model", "whole/last", "--json"}));
     const json alone = json::parse(eval.out);
     for (const json& line : lines)
       if (line["event"] == "eval" && line["step"] == 40) {
@@ -186,8 +178,8 @@ TEST_CASE("ranks: without the module MPI's processes are told what is missing", 
   CHECK(std::system(("cd '" + tiny.path().string() + "' && sh line.sh").c_str()) == 0);
   CHECK(content(tiny.path() / "code.txt") == "69\n");
   const std::string said = content(tiny.path() / "err.txt");
-  CHECK(contains(said, "libvcas_mpi.so cannot be loaded:\n  " + tiny.path().string()));
-  CHECK(contains(said, "Debian: libopenmpi-dev openmpi-bin"));
+  check_contains(said, {"libvcas_mpi.so cannot be loaded:\n  " + tiny.path().string(),
+                        "Debian: libopenmpi-dev openmpi-bin"});
 }
 
 TEST_CASE("ranks: a signal to one rank stops all, after a save", "[mpi]") {
@@ -211,7 +203,7 @@ TEST_CASE("ranks: a killed rank ends the run, which resumes to the same bits", "
   const RanksRun tiny;
   const std::string arguments =
       "train.steps=1000 train.log_every=1 train.checkpoint_every=50 train.eval_every=500 ";
-  REQUIRE(tiny.mpirun(2, arguments + "run.folder=whole").code == 0);
+  succeeded(tiny.mpirun(2, arguments + "run.folder=whole"));
   const long kills = environment_number("VCAS_KILLS", 2);
   for (long i = 0; i < kills; ++i) {
     const long line = 100 + 500 * i / kills, rank = i * 5 % 3 % 2;
@@ -225,9 +217,7 @@ TEST_CASE("ranks: a killed rank ends the run, which resumes to the same bits", "
     INFO(killed.err);
     CHECK(killed.code == 137);
     CHECK(saved_steps(tiny.path() / folder).back() < 1000);
-    const Outcome resumed = tiny.mpirun(2, arguments + "--resume run.folder=" + folder);
-    INFO(resumed.err);
-    REQUIRE(resumed.code == 0);
+    succeeded(tiny.mpirun(2, arguments + "--resume run.folder=" + folder));
     CHECK(tiny.weights(folder) == tiny.weights("whole"));
     fs::remove_all(tiny.path() / folder);
   }
@@ -294,7 +284,7 @@ TEST_CASE("ranks: an evaluation that diverges on one rank ends all with a note",
   for (int i = 0; i < 15; ++i) rows += "a b\tgood\n";
   write_text(tiny.path() / "train.tsv", rows);
   write_text(tiny.path() / "test.tsv", rows + "d b\tgood\n");
-  REQUIRE(tiny.train({"run.folder=first", "train.steps=1"}).code == 0);
+  succeeded(tiny.train({"run.folder=first", "train.steps=1"}));
   // The word d overflows at this place, and all else does not.
   const fs::path weights = tiny.path() / "first/checkpoint-1/model.safetensors";
   const vcas::SafetensorsFile file(weights);
@@ -326,12 +316,8 @@ TEST_CASE("ranks: an exact step costs what it costs one process, however long te
   if (lacks_mpi()) return;
   const TinyText tiny;
   const auto flops = [&](const std::string& launcher) {
-    const Outcome outcome =
-        shell(tiny.path(), launcher +
-                               "vcas-train tiny.json run.folder=out --overwrite "
-                               "train.steps=1 train.micro_batch=4");
-    INFO(outcome.err);
-    REQUIRE(outcome.code == 0);
+    succeeded(shell(tiny.path(), launcher + "vcas-train tiny.json run.folder=out --overwrite "
+                                            "train.steps=1 train.micro_batch=4"));
     const json start = vcas::read_metrics(tiny.path() / "out/metrics.jsonl").front();
     return std::pair(start["exact_step_flops"], start["padded_step_flops"]);
   };
@@ -341,13 +327,10 @@ TEST_CASE("ranks: an exact step costs what it costs one process, however long te
 TEST_CASE("ranks: steps that leave a rank without items count as saved", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;
-  const Outcome outcome =
-      tiny.mpirun(2,
-                  "run.folder=out data.synthetic.items=32 train.steps=200 train.batch_size=2 "
-                  "train.checkpoint_every=100 method.type=infobatch method.prune_ratio=0.9 "
-                  "method.prune_until=1");
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
+  succeeded(tiny.mpirun(2,
+                        "run.folder=out data.synthetic.items=32 train.steps=200 train.batch_size=2 "
+                        "train.checkpoint_every=100 method.type=infobatch method.prune_ratio=0.9 "
+                        "method.prune_until=1"));
   const json end = lines_of(tiny.path() / "out").back();
   REQUIRE(end["event"] == "end");
   const double share = end["forward_share"];
@@ -357,11 +340,10 @@ TEST_CASE("ranks: steps that leave a rank without items count as saved", "[mpi]"
     CHECK_THAT(end[saved].get<double>(), WithinAbs(1 - share, 1e-9));
   }
   forget_after(tiny.path() / "out", 100);
-  REQUIRE(tiny.mpirun(2,
-                      "run.folder=out data.synthetic.items=32 train.steps=200 train.batch_size=2 "
-                      "train.checkpoint_every=100 method.type=infobatch method.prune_ratio=0.9 "
-                      "method.prune_until=1 --resume")
-              .code == 0);
+  succeeded(tiny.mpirun(2,
+                        "run.folder=out data.synthetic.items=32 train.steps=200 train.batch_size=2 "
+                        "train.checkpoint_every=100 method.type=infobatch method.prune_ratio=0.9 "
+                        "method.prune_until=1 --resume"));
   CHECK(lines_of(tiny.path() / "out").back()["formula_flops_saved"] == end["formula_flops_saved"]);
 }
 

@@ -37,11 +37,9 @@ TEST_CASE("ranks: other pretrained weights on a rank are refused", "[mpi]") {
   fs::create_directories(tiny.path() / "a");
   fs::create_directories(tiny.path() / "b");
   for (const std::string folder : {"a", "b"}) {
-    const Outcome made = tiny.shell(
-        "cd " + folder + " && vcas-train ../tiny.json run.folder=own train.steps=2 seed=" +
-        (folder == "a" ? "1" : "2") + " && vcas export --model own --to hf");
-    INFO(made.err);
-    REQUIRE(made.code == 0);
+    succeeded(tiny.shell("cd " + folder +
+                         " && vcas-train ../tiny.json run.folder=own train.steps=2 seed=" +
+                         (folder == "a" ? "1" : "2") + " && vcas export --model own --to hf"));
   }
   const struct {
     std::string pretrained, says;
@@ -61,15 +59,13 @@ TEST_CASE("ranks: all go on from the checkpoint that rank 0 finds", "[mpi]") {
   const RanksRun tiny;
   const fs::path a = tiny.path() / "a/out", b = tiny.path() / "b/out";
   const std::string arguments = kSaves + "run.folder=out --resume";
-  REQUIRE(tiny.shell("vcas-train tiny.json run.folder=whole " + kSaves).code == 0);
+  succeeded(tiny.shell("vcas-train tiny.json run.folder=whole " + kSaves));
   copy_folder(tiny.path() / "whole", a);
 
   SECTION("where another rank sees a newer one") {
     forget_after(a, 20);
     copy_folder(tiny.path() / "whole", b);
-    const Outcome outcome = tiny.shell(in_two_folders(arguments));
-    INFO(outcome.err);
-    CHECK(outcome.code == 0);
+    const Outcome outcome = succeeded(tiny.shell(in_two_folders(arguments)));
     CHECK(contains(outcome.err, "resuming out/checkpoint-20 at step 20/40"));
     CHECK(saved_steps(a) == std::vector<std::int64_t>{20, 40});
   }
@@ -80,11 +76,9 @@ TEST_CASE("ranks: all go on from the checkpoint that rank 0 finds", "[mpi]") {
                   {"error: rank 1 (", "out/checkpoint-40/model.safetensors: 1000 bytes"});
   }
   SECTION("where another rank has another one of the same step") {
-    REQUIRE(
-        tiny.shell(
-                "mkdir b && cd b && vcas-train ../tiny.json seed=1 train.steps=20 run.folder=out " +
-                kSaves)
-            .code == 0);
+    succeeded(tiny.shell(
+        "mkdir b && cd b && vcas-train ../tiny.json seed=1 train.steps=20 run.folder=out " +
+        kSaves));
     forget_after(a, 20);
     fs::copy(a / "checkpoint-20/config.json", b / "checkpoint-20/config.json",
              fs::copy_options::overwrite_existing);
@@ -108,12 +102,9 @@ TEST_CASE("ranks: a run that was replacing another when it was killed is settled
   for (int i = 0; i < 3; ++i) {
     const std::string folder = "out" + std::to_string(i);
     copy_folder(tiny.path() / "whole", tiny.path() / folder);
-    const Outcome outcome =
-        tiny.shell("cd " + folder + " && mkdir replaced && mv checkpoint-20 *.json* *.txt " +
-                   "replaced && cd .. && " + mpirun_of(4) + "vcas-train tiny.json --resume " +
-                   "train.micro_batch=4 train.checkpoint_every=20 run.folder=" + folder);
-    INFO(outcome.err);
-    CHECK(outcome.code == 0);
+    succeeded(tiny.shell("cd " + folder + " && mkdir replaced && mv checkpoint-20 *.json* *.txt " +
+                         "replaced && cd .. && " + mpirun_of(4) + "vcas-train tiny.json --resume " +
+                         "train.micro_batch=4 train.checkpoint_every=20 run.folder=" + folder));
     CHECK(tiny.weights(folder) == want);
   }
 }
@@ -124,9 +115,7 @@ TEST_CASE("ranks: the folder of the run is rank 0's alone", "[mpi]") {
   fs::create_directories(tiny.path() / "a");
   fs::create_directories(tiny.path() / "b/out");
   write_text(tiny.path() / "b/out/own.txt", "not of a run");
-  const Outcome outcome = tiny.shell(in_two_folders("run.folder=out train.steps=2"));
-  INFO(outcome.err);
-  CHECK(outcome.code == 0);
+  succeeded(tiny.shell(in_two_folders("run.folder=out train.steps=2")));
   CHECK(fs::exists(tiny.path() / "a/out/last"));
   CHECK(content(tiny.path() / "b/out/own.txt") == "not of a run");
 }
@@ -169,9 +158,7 @@ TEST_CASE("ranks: each has threads of its own, and a resume keeps them", "[mpi]"
              "train.checkpoint_every=1" +
              resume;
     };
-    const Outcome outcome = tiny.shell(on_two_ranks(with_threads(first), with_threads(second)));
-    INFO(outcome.err);
-    CHECK(outcome.code == 0);
+    succeeded(tiny.shell(on_two_ranks(with_threads(first), with_threads(second))));
     const json state = json::parse(content(tiny.path() / "out/last/trainer_state.json"));
     CHECK(state["threads"] == json{1, 2});
     return tiny.weights("out");
@@ -185,12 +172,10 @@ TEST_CASE("ranks: images that any rank has read are in the checkpoint", "[mpi]")
   if (lacks_mpi()) return;
   const RanksRun tiny;
   add_images(tiny.path() / "img");
-  const Outcome outcome = tiny.mpirun(
+  succeeded(tiny.mpirun(
       2,
       "run.folder=out data.type=image_folder data.folder=img data.image.size=8 train.batch_size=4 "
-      "train.steps=4 method.type=exact");
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
+      "train.steps=4 method.type=exact"));
   const std::string hashes = content(tiny.path() / "out/last/images.hashes");
   REQUIRE(hashes.size() == 32 * sizeof(std::uint64_t));
   for (std::size_t i = 0; i < hashes.size(); i += sizeof(std::uint64_t)) {
@@ -209,9 +194,7 @@ TEST_CASE("ranks: threads are kept for as many ranks only", "[mpi]") {
   const Outcome one = tiny.shell("vcas-train tiny.json --resume train.steps=20 " + arguments);
   INFO(one.err);
   CHECK(contains(one.err, "  threads  3 as before, for the same bits; 1 are usable"));
-  const Outcome two = tiny.mpirun(2, "--resume train.steps=20 " + arguments);
-  INFO(two.err);
-  CHECK(two.code == 0);
+  const Outcome two = succeeded(tiny.mpirun(2, "--resume train.steps=20 " + arguments));
   CHECK(contains(two.err, "cpu (1 threads) · 2 ranks"));
   CHECK_FALSE(contains(two.err, "as before"));
 }
@@ -219,7 +202,7 @@ TEST_CASE("ranks: threads are kept for as many ranks only", "[mpi]") {
 TEST_CASE("ranks: one micro-batch a step cannot be shared by a resume", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;
-  REQUIRE(tiny.shell("vcas-train tiny.json run.folder=out train.steps=20").code == 0);
+  succeeded(tiny.shell("vcas-train tiny.json run.folder=out train.steps=20"));
   for (const std::string resume : {"vcas-train --resume out",
                                    "vcas-train tiny.json run.folder=out "
                                    "train.steps=20 --resume"}) {

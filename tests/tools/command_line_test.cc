@@ -50,13 +50,11 @@ nlohmann::json minimal(const Outcome& outcome) {
 
 TEST_CASE("init lists each template in a line: what it trains and what it needs") {
   const TinyRun tiny;
-  const Outcome list = run(tiny.path(), {"init"});
-  REQUIRE(list.code == 0);
-  CHECK(contains(list.out,
-                 "mlp_synthetic      An MLP on random vectors: a few seconds on any machine.\n"));
-  CHECK(contains(list.out,
-                 "quickstart         A small Vision Transformer on Fashion-MNIST. Needs: "
-                 "the package dataset-fashion-mnist\n"));
+  const Outcome list = succeeded(run(tiny.path(), {"init"}));
+  check_contains(list.out,
+                 {"mlp_synthetic      An MLP on random vectors: a few seconds on any machine.\n",
+                  "quickstart         A small Vision Transformer on Fashion-MNIST. Needs: "
+                  "the package dataset-fashion-mnist\n"});
   const std::regex line(R"([a-z0-9_]+ +[A-Z].*[.?]( Needs: .+)?)");
   std::istringstream lines(list.out);
   int count = 0;
@@ -75,8 +73,7 @@ TEST_CASE("what init prints is the template, and lacks at most its data") {
   make_pretrained(tiny.path() / "vit-base-patch16-224-in21k", kVitConfig);
   for (const std::string& name : template_names(tiny.path())) {
     CAPTURE(name);
-    const Outcome text = run(tiny.path(), {"init", name});
-    CHECK(text.code == 0);
+    const Outcome text = succeeded(run(tiny.path(), {"init", name}));
     CHECK(contains(text.out, "// "));
     write_text(tiny.path() / "made.json", text.out);
     const Outcome made = run(tiny.path(), {"vcas-train", "made.json", "--print-config"});
@@ -98,8 +95,7 @@ TEST_CASE("what init prints is the template, and lacks at most its data") {
 TEST_CASE("a configuration printed before its weights are there fits them later") {
   const TinyRun tiny;
   write_text(tiny.path() / "mnli.json", run(tiny.path(), {"init", "bert_mnli"}).out);
-  const Outcome before = run(tiny.path(), {"vcas-train", "mnli.json", "--print-config"});
-  REQUIRE(before.code == 0);
+  const Outcome before = succeeded(run(tiny.path(), {"vcas-train", "mnli.json", "--print-config"}));
   CHECK(contains(before.out, "\"pretrained\": \"bert-base-uncased\""));
   CHECK_FALSE(contains(before.out, "\"width\""));
   CHECK_FALSE(contains(before.out, "\"lower_case\""));
@@ -162,32 +158,26 @@ TEST_CASE("settings have short forms and long ones, and the later one wins") {
 
 TEST_CASE("short forms are for every command with settings, after the command's own options") {
   const TinyRun tiny;
-  const Outcome bench = run(tiny.path(), {"bench", "tiny.json", "--steps", "1", "--batch-size", "8",
-                                          "--device", "cpu", "--json"});
-  INFO(bench.err);
-  REQUIRE(bench.code == 0);
-  const Outcome twins = run(tiny.path(), {"compare", "tiny.json", "--folder", "twins", "--steps",
-                                          "4", "--train.eval_every", "4", "--json"});
-  INFO(twins.err);
-  REQUIRE(twins.code == 0);
+  succeeded(run(tiny.path(), {"bench", "tiny.json", "--steps", "1", "--batch-size", "8", "--device",
+                              "cpu", "--json"}));
+  const Outcome twins =
+      succeeded(run(tiny.path(), {"compare", "tiny.json", "--folder", "twins", "--steps", "4",
+                                  "--train.eval_every", "4", "--json"}));
   CHECK(nlohmann::json::parse(twins.out)["runs"][0]["steps"] == 4);
   CHECK(fs::exists(tiny.path() / "twins"));
   REQUIRE(run(tiny.path(), {"vcas-train", "tiny.json", "--steps", "2", "--folder", "out"}).code ==
           0);
-  const Outcome eval = run(
-      tiny.path(), {"eval", "--model", "out", "--threads", "2", "--json", "train.eval_batch=7"});
-  CHECK(eval.code == 0);
+  succeeded(run(tiny.path(),
+                {"eval", "--model", "out", "--threads", "2", "--json", "train.eval_batch=7"}));
 }
 
 TEST_CASE("durations are steps or epochs") {
   const TinyRun tiny;
   // 256 items in batches of 16: 16 steps an epoch
-  const Outcome outcome = run(
-      tiny.path(), {"vcas-train", "tiny.json", "--steps", "2ep", "--train.eval_every", "0.5ep",
-                    "--train.checkpoint_every", "1ep", "--train.log_every", "4st",
-                    "--schedule.warmup_steps", "0.25ep", "--folder", "out", "vcas.enabled=false"});
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
+  succeeded(run(tiny.path(),
+                {"vcas-train", "tiny.json", "--steps", "2ep", "--train.eval_every", "0.5ep",
+                 "--train.checkpoint_every", "1ep", "--train.log_every", "4st",
+                 "--schedule.warmup_steps", "0.25ep", "--folder", "out", "vcas.enabled=false"}));
   std::map<std::string, std::vector<int>> steps;
   std::map<int, double> rates;
   std::istringstream lines(content(tiny.path() / "out/metrics.jsonl"));
@@ -201,11 +191,9 @@ TEST_CASE("durations are steps or epochs") {
   CHECK(std::ranges::count(steps["checkpoint"], 16) == 1);
   // Step 4, the last of the warm-up, has 3/4 of the peak.
   CHECK_THAT(rates[4], WithinRel(0.75 * 0.003, 1e-9));
-  const Outcome epochs =
+  succeeded(
       run(tiny.path(), {"vcas-train", "tiny.json", "--steps", "0", "--epochs", "5st",
-                        "--train.log_every", "0.25ep", "--folder", "five", "vcas.update_every=0"});
-  INFO(epochs.err);
-  REQUIRE(epochs.code == 0);
+                        "--train.log_every", "0.25ep", "--folder", "five", "vcas.update_every=0"}));
   CHECK(fs::exists(tiny.path() / "five/checkpoint-5"));
   std::vector<int> logged;
   for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "five/metrics.jsonl"))
@@ -300,10 +288,10 @@ TEST_CASE("a file or folder whose name looks like a setting is found where one i
         run(tiny.path(), {"vcas-train", "seed=1.json", "train.steps=1", "--folder", folder}).code ==
         0);
   for (const char* folder : {"lr=0.1", "run.json", "seed=1"})
-    CHECK(run(tiny.path(), {"vcas-train", "--resume", folder}).code == 0);
+    succeeded(run(tiny.path(), {"vcas-train", "--resume", folder}));
   CHECK(run(tiny.path(), {"vcas-train", "tiny.json", "train.steps=1", "--resume", "lr=0.1"}).code ==
         0);
-  CHECK(run(tiny.path(), {"vcas-train", "tiny.json", "--validate", "seed=1"}).code == 0);
+  succeeded(run(tiny.path(), {"vcas-train", "tiny.json", "--validate", "seed=1"}));
 }
 
 TEST_CASE("help tells defaults, and which values may be left out") {
@@ -330,11 +318,10 @@ TEST_CASE("help tells defaults, and which values may be left out") {
 TEST_CASE("VCAS_LOG_LEVEL says what goes to standard error") {
   const TinyRun tiny;
   const auto lines_of = [&](const std::string& level) {
-    const Outcome outcome = run(tiny.path(),
-                                {"vcas-train", "tiny.json", "--steps", "8", "--folder",
-                                 "out-" + level, "--overwrite", "vcas.enabled=false"},
-                                {"VCAS_LOG_LEVEL=" + level});
-    CHECK(outcome.code == 0);
+    const Outcome outcome = succeeded(run(tiny.path(),
+                                          {"vcas-train", "tiny.json", "--steps", "8", "--folder",
+                                           "out-" + level, "--overwrite", "vcas.enabled=false"},
+                                          {"VCAS_LOG_LEVEL=" + level}));
     CHECK(contains(outcome.out, "done in"));
     return outcome.err;
   };
@@ -344,9 +331,7 @@ TEST_CASE("VCAS_LOG_LEVEL says what goes to standard error") {
   CHECK(contains(lines_of(""), "vcas-train 0.1.0"));
   CHECK_FALSE(contains(lines_of("info"), "debug: "));
   const std::string debug = lines_of("debug");
-  CHECK(contains(debug, "debug: vcas 0.1.0"));
-  CHECK(contains(debug, "\"steps\": 8"));
-  CHECK(contains(debug, "// --set\n"));
+  check_contains(debug, {"debug: vcas 0.1.0", "\"steps\": 8", "// --set\n"});
   const Outcome bad = run(tiny.path(), {"doctor"}, {"VCAS_LOG_LEVEL=verbose"});
   CHECK(bad.code == 78);
   CHECK(bad.err ==
@@ -372,10 +357,8 @@ TEST_CASE("version and doctor tell what is built in from what is there") {
                                : " loops base (VCAS_CPU_LEVEL; best: " + best[1].str() + ")  ";
   for (const char* command : {"--version", "doctor"})
     CHECK(contains(run(tiny.path(), {command}, {"VCAS_CPU_LEVEL=v2"}).out, base));
-  const Outcome doctor = run(tiny.path(), {"doctor"});
-  CHECK(doctor.code == 0);
-  CHECK(contains(doctor.out, "products  "));
-  CHECK(contains(doctor.out, "cuda      "));
+  const Outcome doctor = succeeded(run(tiny.path(), {"doctor"}));
+  check_contains(doctor.out, {"products  ", "cuda      "});
 }
 
 TEST_CASE("products use what the CPU has; doctor warns where another kernel is set") {

@@ -20,9 +20,7 @@ TEST_CASE("a comparison that was stopped goes on to the numbers of one that was 
                                           "train.keep_checkpoints=1"};
   std::vector<std::string> cut = whole;
   cut[3] = "cut";
-  const Outcome uninterrupted = run(tiny.path(), whole);
-  INFO(uninterrupted.err);
-  REQUIRE(uninterrupted.code == 0);
+  const Outcome uninterrupted = succeeded(run(tiny.path(), whole));
   const int signal = GENERATE(SIGINT, SIGTERM, SIGKILL);
   {
     const Process process(tiny.path(), cut);
@@ -36,8 +34,8 @@ TEST_CASE("a comparison that was stopped goes on to the numbers of one that was 
       REQUIRE(stopped.code == 75);
       CHECK_FALSE(contains(stopped.err, "error:"));
       for (const char* name : {"exact", "vcas"})
-        CHECK(contains(stopped.err, std::string("; saved cut/") + name + "/checkpoint-"));
-      CHECK(contains(stopped.err, "\n  hint: go on with --resume\n"));
+        check_contains(stopped.err, {std::string("; saved cut/") + name + "/checkpoint-",
+                                     "\n  hint: go on with --resume\n"});
       // The same steps, without what is not known yet.
       const nlohmann::json json = nlohmann::json::parse(stopped.out);
       CHECK(json["runs"][0]["steps"].get<int>() >= 20);
@@ -46,9 +44,7 @@ TEST_CASE("a comparison that was stopped goes on to the numbers of one that was 
       CHECK(json["saved"]["flops"].is_number());
     }
   }
-  const Outcome resumed = run(tiny.path(), {"compare", "--resume", "cut", "--json"});
-  INFO(resumed.err);
-  REQUIRE(resumed.code == 0);
+  const Outcome resumed = succeeded(run(tiny.path(), {"compare", "--resume", "cut", "--json"}));
   CHECK(untimed(resumed.out) == untimed(uninterrupted.out));
   for (const char* name : {"exact", "vcas"}) {
     const std::string folder = std::string("cut/") + name;
@@ -58,28 +54,26 @@ TEST_CASE("a comparison that was stopped goes on to the numbers of one that was 
     for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / folder / "metrics.jsonl"))
       if (line["event"] == "train") CHECK(line["step"] == ++steps);
     CHECK(steps == 1000);
-    CHECK(run(tiny.path(), {"eval", "--model", folder + "/best"}).code == 0);
-    CHECK(run(tiny.path(), {"eval", "--model", folder}).code == 0);
+    succeeded(run(tiny.path(), {"eval", "--model", folder + "/best"}));
+    succeeded(run(tiny.path(), {"eval", "--model", folder}));
   }
   CHECK(untimed(content(tiny.path() / "cut/compare.json")) == untimed(resumed.out));
 
   // What a kill leaves of weights that were being removed.
   const fs::path rubbish = tiny.path() / "cut/vcas/checkpoint-900.tmp";
   fs::create_directory(rubbish);
-  CHECK(run(tiny.path(), {"compare", "--resume", "cut"}).code == 0);
+  succeeded(run(tiny.path(), {"compare", "--resume", "cut"}));
   CHECK_FALSE(fs::exists(rubbish));
 }
 
 TEST_CASE("comparisons get folders of their own, and --resume the newest") {
   const TinyRun tiny;
-  REQUIRE(run(tiny.path(), {"compare", "tiny.json", "train.steps=20"}).code == 0);
-  const Outcome second = tiny.train({"--compare", "exact", "train.steps=40"});
-  REQUIRE(second.code == 0);
+  succeeded(run(tiny.path(), {"compare", "tiny.json", "train.steps=20"}));
+  const Outcome second = succeeded(tiny.train({"--compare", "exact", "train.steps=40"}));
   for (const char* folder : {"runs/tiny-compare", "runs/tiny-compare-2"})
     CHECK(fs::exists(tiny.path() / folder / "vcas/last/model.safetensors"));
-  const Outcome resumed = run(tiny.path(), {"compare", "--resume", "tiny.json", "train.steps=40"});
-  INFO(resumed.err);
-  CHECK(resumed.code == 0);
+  const Outcome resumed =
+      succeeded(run(tiny.path(), {"compare", "--resume", "tiny.json", "train.steps=40"}));
   CHECK(resumed.err == "");  // all was done
   CHECK(resumed.out == second.out);
   CHECK(tiny.train({"--compare", "exact", "train.steps=40", "--resume"}).out == second.out);
@@ -103,8 +97,7 @@ TEST_CASE("comparisons get folders of their own, and --resume the newest") {
         "error: runs/tiny-compare: a comparison, no run\n"
         "  hint: each run has a folder in it, such as runs/tiny-compare/exact\n");
 
-  const Outcome again = run(tiny.path(), {"compare", "tiny.json", "train.steps=20", "--overwrite"});
-  CHECK(again.code == 0);
+  succeeded(run(tiny.path(), {"compare", "tiny.json", "train.steps=20", "--overwrite"}));
   CHECK(saved_steps(tiny.path() / "runs/tiny-compare/exact") == std::vector<std::int64_t>{20});
   CHECK_FALSE(fs::exists(tiny.path() / "runs/tiny-compare-3"));
 }
@@ -126,7 +119,7 @@ TEST_CASE("a comparison that fails before it has saved leaves the one that it wa
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   };
-  REQUIRE(run(tiny.path(), compare).code == 0);
+  succeeded(run(tiny.path(), compare));
   const std::string numbers = content(tiny.path() / "out/compare.json");
   const std::string weights = tiny.weights("out/vcas");
   write_text(tiny.path() / "out/vcas/notes.txt", "mine");
@@ -154,9 +147,7 @@ TEST_CASE("a comparison that fails before it has saved leaves the one that it wa
     process.wait();
     CHECK(fs::exists(tiny.path() / "out/replaced/compare.json"));
   }
-  const Outcome resumed = run(tiny.path(), {"compare", "--resume", "out"});
-  INFO(resumed.err);
-  CHECK(resumed.code == 0);
+  succeeded(run(tiny.path(), {"compare", "--resume", "out"}));
   CHECK(is_as_before());
 
   // What a killed run of it was replacing does not come back with the new one.
@@ -164,7 +155,7 @@ TEST_CASE("a comparison that fails before it has saved leaves the one that it wa
   fs::copy(tiny.path() / "out/exact/checkpoint-40",
            tiny.path() / "out/exact/replaced/checkpoint-40", fs::copy_options::recursive);
   // One that has saved has replaced it.
-  CHECK(run(tiny.path(), with({"train.steps=20", "--overwrite"})).code == 0);
+  succeeded(run(tiny.path(), with({"train.steps=20", "--overwrite"})));
   CHECK(saved_steps(tiny.path() / "out/exact") == std::vector<std::int64_t>{20});
   CHECK_FALSE(is_as_before());
   CHECK_FALSE(fs::exists(tiny.path() / "out/replaced"));
@@ -172,7 +163,7 @@ TEST_CASE("a comparison that fails before it has saved leaves the one that it wa
   // A run that is none of the comparison's is not written into.
   write_text(tiny.path() / "a.json", content(tiny.path() / "tiny.json"));
   write_text(tiny.path() / "b.json", content(tiny.path() / "tiny.json"));
-  REQUIRE(tiny.train({"run.folder=out/a"}).code == 0);
+  succeeded(tiny.train({"run.folder=out/a"}));
   check_failure(run(tiny.path(), {"compare", "a.json", "b.json", "--folder", "out",
                                   "train.steps=20", "--overwrite"}),
                 73, {"error: out/a: the folder of another run\n"});
@@ -191,17 +182,14 @@ TEST_CASE("an exact configuration has nothing to be compared with, but its varia
           "  hint: method.type=vcas compares it with VCAS; vcas compare takes --variant\n");
     CHECK_FALSE(fs::exists(tiny.path() / "runs"));
   }
-  CHECK(run(tiny.path(), {"compare", "tiny.json", exact, "train.steps=4", "--variant", "exact",
-                          "--variant", "slow: schedule.learning_rate=0.001"})
-            .code == 0);
+  succeeded(run(tiny.path(), {"compare", "tiny.json", exact, "train.steps=4", "--variant", "exact",
+                              "--variant", "slow: schedule.learning_rate=0.001"}));
 }
 
 TEST_CASE("numbers that are the same for all seeds have no spread") {
   const TinyRun tiny;
-  const Outcome outcome = run(tiny.path(), {"compare", "tiny.json", "--folder", "out", "--seeds",
-                                            "0,1,2,3,4,5,6", "train.steps=1"});
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
+  succeeded(run(tiny.path(), {"compare", "tiny.json", "--folder", "out", "--seeds", "0,1,2,3,4,5,6",
+                              "train.steps=1"}));
   const auto all = nlohmann::json::parse(content(tiny.path() / "out/compare.json"));
   for (const nlohmann::json& variant : all["summary"]) {
     CHECK(variant["values"]["steps"] ==

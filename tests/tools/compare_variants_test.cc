@@ -104,15 +104,13 @@ TEST_CASE("compare: variants at seeds have means, spreads and paired differences
              WithinRel(mean(numbers(all, "half", "/saved/seconds")) /
                            mean(numbers(all, "half", "/saved/flops")),
                        1e-9));
-  for (const char* part : {"\n  minus exact", " ±", "\nMeans of 3 seeds", "\n  data "})
-    CHECK(contains(outcome.out, part));
+  check_contains(outcome.out, {"\n  minus exact", " ±", "\nMeans of 3 seeds", "\n  data "});
 }
 
 TEST_CASE("compare: what sampling added, and savings over padded texts") {
   const TinyText tiny;
-  REQUIRE(tiny.vcas({"compare", "tiny.json", "--folder", "out", "method.update_every=4",
-                     "--variant", "exact", "--variant", "sampled: method.type=vcas"})
-              .code == 0);
+  succeeded(tiny.vcas({"compare", "tiny.json", "--folder", "out", "method.update_every=4",
+                       "--variant", "exact", "--variant", "sampled: method.type=vcas"}));
   const json all = json::parse(content(tiny.path() / "out/compare.json"));
   double items = 0, rows = 0, exact = 0, padded = 0;
   for (const json& line : vcas::read_metrics(tiny.path() / "out/sampled/metrics.jsonl")) {
@@ -139,8 +137,7 @@ TEST_CASE("compare: what sampling added, and savings over padded texts") {
 
 TEST_CASE("compare: the tables have the numbers of compare.json") {
   const TinyRun tiny;
-  const Outcome outcome = run(tiny.path(), three_variants({"--folder", "out"}));
-  REQUIRE(outcome.code == 0);
+  const Outcome outcome = succeeded(run(tiny.path(), three_variants({"--folder", "out"})));
   const json all = json::parse(content(tiny.path() / "out/compare.json"));
   const std::vector<std::string> csv = lines_of(content(tiny.path() / "out/compare.csv"));
   REQUIRE(csv.size() == 10);
@@ -171,16 +168,15 @@ TEST_CASE("compare: the tables have the numbers of compare.json") {
 
 TEST_CASE("compare: a run beside others has the bits of a run alone, and leaves no weights") {
   const TinyRun tiny;
-  REQUIRE(run(tiny.path(), three_variants({"--folder", "out"})).code == 0);
+  succeeded(run(tiny.path(), three_variants({"--folder", "out"})));
   const auto losses = [&](const char* folder) {
     std::vector<double> list;
     for (const json& line : vcas::read_metrics(tiny.path() / folder / "metrics.jsonl"))
       if (line["event"] == "train") list.push_back(line["loss"]);
     return list;
   };
-  REQUIRE(tiny.train({"seed=7", "train.steps=60", "optimizer.weight_decay=0.01", "run.folder=alone",
-                      "train.eval_every=10"})
-              .code == 0);
+  succeeded(tiny.train({"seed=7", "train.steps=60", "optimizer.weight_decay=0.01",
+                        "run.folder=alone", "train.eval_every=10"}));
   CHECK(losses("out/long/seed7").size() == 60);
   CHECK(losses("out/long/seed7") == losses("alone"));
   for (const char* name : {"half/seed3", "exact/seed7"}) {
@@ -190,8 +186,8 @@ TEST_CASE("compare: a run beside others has the bits of a run alone, and leaves 
     CHECK(json::parse(content(folder / "config.json"))["seed"] == (name[0] == 'h' ? 3 : 7));
     CHECK(vcas::read_metrics(folder / "metrics.jsonl").back()["event"] == "end");
   }
-  REQUIRE(run(tiny.path(), three_variants({"--folder", "kept", "--keep-weights"})).code == 0);
-  CHECK(run(tiny.path(), {"eval", "--model", "kept/half/seed3/best"}).code == 0);
+  succeeded(run(tiny.path(), three_variants({"--folder", "kept", "--keep-weights"})));
+  succeeded(run(tiny.path(), {"eval", "--model", "kept/half/seed3/best"}));
 }
 
 TEST_CASE("compare: the time until a measure is that of the first evaluation that has it") {
@@ -201,9 +197,7 @@ TEST_CASE("compare: the time until a measure is that of the first evaluation tha
     std::vector<std::string> arguments = {"compare", "tiny.json", "train.eval_every=4",
                                           "train.best_measure=" + measure, "--overwrite"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    const Outcome outcome = run(tiny.path(), arguments);
-    INFO(outcome.err);
-    REQUIRE(outcome.code == 0);
+    const Outcome outcome = succeeded(run(tiny.path(), arguments));
     const json all = json::parse(content(tiny.path() / "runs/tiny-compare/compare.json"));
     const double target =
         more.empty() ? all["runs"][0]["eval_" + measure].get<double>() : std::stod(more[1]);
@@ -238,9 +232,8 @@ TEST_CASE("compare: an accuracy that some seeds never had has no mean") {
   const TinyRun tiny;
   const auto compare = [&](const std::string& accuracy) {
     const Outcome outcome =
-        run(tiny.path(), {"compare", "tiny.json", "train.eval_every=4", "--overwrite", "--seeds",
-                          "0,1", "--to-accuracy", accuracy});
-    REQUIRE(outcome.code == 0);
+        succeeded(run(tiny.path(), {"compare", "tiny.json", "train.eval_every=4", "--overwrite",
+                                    "--seeds", "0,1", "--to-accuracy", accuracy}));
     return outcome.out;
   };
   compare("0.5");
@@ -266,8 +259,7 @@ TEST_CASE("compare: seeds that are finished are not run again after a stop or a 
     all.insert(all.end(), settings.begin(), settings.end());
     return all;
   };
-  const Outcome whole = run(tiny.path(), arguments("whole"));
-  REQUIRE(whole.code == 0);
+  const Outcome whole = succeeded(run(tiny.path(), arguments("whole")));
   const int signal = GENERATE(SIGTERM, SIGKILL);
   {
     const Process process(tiny.path(), arguments("cut"));
@@ -277,16 +269,14 @@ TEST_CASE("compare: seeds that are finished are not run again after a stop or a 
     INFO(stopped.err);
     REQUIRE(stopped.code == (signal == SIGKILL ? 128 + SIGKILL : 75));
     if (signal == SIGTERM) {
-      CHECK(contains(stopped.err, "; saved cut/half/seed0/checkpoint-"));
-      CHECK(contains(stopped.err, "the numbers are of the seeds that are finished\n"));
+      check_contains(stopped.err, {"; saved cut/half/seed0/checkpoint-",
+                                   "the numbers are of the seeds that are finished\n"});
       CHECK(json::parse(stopped.out)["summary"][0]["values"]["train_loss"]["seeds"] == 1.0);
     }
   }
   CHECK_FALSE(fs::exists(tiny.path() / "cut/half/seed7/metrics.jsonl"));
   const std::string finished = content(tiny.path() / "cut/half/seed3/metrics.jsonl");
-  const Outcome resumed = run(tiny.path(), {"compare", "--resume", "cut", "--json"});
-  INFO(resumed.err);
-  REQUIRE(resumed.code == 0);
+  const Outcome resumed = succeeded(run(tiny.path(), {"compare", "--resume", "cut", "--json"}));
   CHECK(contains(resumed.err, "half/seed0: resuming cut/half/seed0/checkpoint-"));
   CHECK_FALSE(contains(resumed.err, "seed3"));
   CHECK(content(tiny.path() / "cut/half/seed3/metrics.jsonl") == finished);
@@ -326,9 +316,9 @@ TEST_CASE("compare: a run that diverges leaves the others as they are") {
   CHECK_FALSE(contains(outcome.out, "Runs differ"));
   for (const char* seed : {"0", "1"}) {
     const std::string name = std::string("hot/seed") + seed;
-    CHECK(contains(outcome.err, name + ": warning: step 2: loss is "));
-    CHECK(contains(outcome.err, (seed[0] == '0' ? "error: " : "\n") + name + ": step 2: loss is "));
-    CHECK(contains(outcome.err, "\n  vcas replay out/" + name + " names the operation\n"));
+    check_contains(outcome.err, {name + ": warning: step 2: loss is ",
+                                 (seed[0] == '0' ? "error: " : "\n") + name + ": step 2: loss is ",
+                                 "\n  vcas replay out/" + name + " names the operation\n"});
     CHECK(saved_steps(tiny.path() / "out" / name) == std::vector<std::int64_t>{1});
     CHECK(saved_steps(tiny.path() / "out/exact/seed" += seed).empty());
   }
@@ -402,9 +392,8 @@ TEST_CASE("compare: without the base's run a seed has no savings") {
 
 TEST_CASE("compare: numbers of unequal steps are not shown") {
   const TinyRun tiny;
-  REQUIRE(run(tiny.path(), {"compare", "tiny.json", "--folder", "out", "train.steps=1000",
-                            "train.eval_every=1000", "train.checkpoint_every=500"})
-              .code == 0);
+  succeeded(run(tiny.path(), {"compare", "tiny.json", "--folder", "out", "train.steps=1000",
+                              "train.eval_every=1000", "train.checkpoint_every=500"}));
   json all = json::parse(content(tiny.path() / "out/compare.json"));
   for (json& run : all["runs"]) run.erase("evaluations");
   write_text(tiny.path() / "out/compare.json", all.dump());
@@ -423,7 +412,7 @@ TEST_CASE("compare: numbers of unequal steps are not shown") {
 
 TEST_CASE("compare: seeds that fail before they have saved leave what they were to replace") {
   const TinyRun tiny;
-  REQUIRE(run(tiny.path(), three_variants({"--folder", "out"})).code == 0);
+  succeeded(run(tiny.path(), three_variants({"--folder", "out"})));
   std::map<std::string, std::string> before;
   for (const char* file : {"compare.json", "compare.csv", "compare.md", "half/seed0/metrics.jsonl",
                            "long/seed7/config.json"})
@@ -435,7 +424,7 @@ TEST_CASE("compare: seeds that fail before they have saved leave what they were 
   };
   CHECK(overwrite({"schedule.learning_rate=1e30", "schedule.kind=constant"}).code == 70);
   for (const auto& [file, text] : before) CHECK(content(tiny.path() / "out" / file) == text);
-  CHECK(overwrite({"schedule.learning_rate=1e-3"}).code == 0);
+  succeeded(overwrite({"schedule.learning_rate=1e-3"}));
   for (const auto& [file, text] : before) CHECK(content(tiny.path() / "out" / file) != text);
   CHECK_FALSE(fs::exists(tiny.path() / "out/replaced"));
 }
@@ -443,12 +432,10 @@ TEST_CASE("compare: seeds that fail before they have saved leave what they were 
 TEST_CASE("compare: without an exact variant the first one is the base, and the table says so") {
   const TinyRun tiny;
   const Outcome outcome =
-      run(tiny.path(), {"compare", "tiny.json", "--variant", "a: method.controller=paper",
-                        "--variant", "b:method.controller=budget train.steps=30"});
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
-  CHECK(contains(outcome.out, "\nRuns differ in their steps: savings are of whole runs.\n"));
-  CHECK(contains(outcome.out, "\nNo variant is exact: savings are over a, the first one.\n"));
+      succeeded(run(tiny.path(), {"compare", "tiny.json", "--variant", "a: method.controller=paper",
+                                  "--variant", "b:method.controller=budget train.steps=30"}));
+  check_contains(outcome.out, {"\nRuns differ in their steps: savings are of whole runs.\n",
+                               "\nNo variant is exact: savings are over a, the first one.\n"});
   CHECK_FALSE(contains(outcome.out, "±"));
   CHECK_FALSE(contains(outcome.out, "minus"));
   CHECK(fs::exists(tiny.path() / "runs/tiny-compare/b/best/model.safetensors"));
@@ -461,17 +448,13 @@ TEST_CASE("compare: a folder of an earlier program goes on, and configurations o
   text.replace(text.find("\"steps\": 40"), 11, "\"steps\": 130");
   text.replace(0, 1, "{\"run\": {\"folder\": \"unused\"},");
   write_text(tiny.path() / "long.json", text);
-  const Outcome whole = run(tiny.path(), {"compare", "long.json", "tiny.json", "--folder", "out"});
-  INFO(whole.err);
-  REQUIRE(whole.code == 0);
+  succeeded(run(tiny.path(), {"compare", "long.json", "tiny.json", "--folder", "out"}));
   json comparison = json::parse(content(tiny.path() / "out/compare.json"));
   json earlier;
   for (const json& run : comparison["runs"])
     earlier["runs"].push_back({{"name", run["name"]}, {"steps", run["steps"]}});
   write_text(tiny.path() / "out/compare.json", earlier.dump());
-  const Outcome resumed = run(tiny.path(), {"compare", "--resume", "out"});
-  INFO(resumed.err);
-  CHECK(resumed.code == 0);
+  const Outcome resumed = succeeded(run(tiny.path(), {"compare", "--resume", "out"}));
   CHECK(contains(resumed.err, "long: resuming out/long/checkpoint-130 at step 130/130"));
   json resumed_comparison = json::parse(content(tiny.path() / "out/compare.json"));
   for (std::size_t i = 0; i < 2; ++i)
@@ -559,7 +542,7 @@ TEST_CASE("compare: bad variants and seeds have errors of their own") {
     CHECK(outcome.out.empty());
     CHECK_FALSE(fs::exists(tiny.path() / "runs"));
   }
-  REQUIRE(run(tiny.path(), {"compare", "tiny.json", "--folder", "out"}).code == 0);
+  succeeded(run(tiny.path(), {"compare", "tiny.json", "--folder", "out"}));
   for (const std::vector<std::string>& folder :
        {std::vector<std::string>{"--resume", "out"}, {"--resume", "run.folder=out"}}) {
     std::vector<std::string> arguments = {"compare", "tiny.json", "--seeds", "0,1"};

@@ -40,9 +40,7 @@ struct Overfitting : TinyRun {
 
 TEST_CASE("ending: a run whose evaluations do not improve ends, and resumes to the same end") {
   const Overfitting run;
-  const Outcome outcome = run.run_it();
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
+  const Outcome outcome = succeeded(run.run_it());
   const std::vector<nlohmann::json> evaluations = run.events("eval");
   const nlohmann::json end = run.events("end").at(0);
   REQUIRE(evaluations.size() > 3);
@@ -55,7 +53,7 @@ TEST_CASE("ending: a run whose evaluations do not improve ends, and resumes to t
     CHECK(evaluations[evaluations.size() - 1 - ago]["evaluations_since_best"] == 3 - ago);
     CHECK(evaluations[evaluations.size() - 1 - ago]["loss"] >= best["loss"]);
   }
-  REQUIRE(::run(run.path(), {"report", "out"}).code == 0);
+  succeeded(::run(run.path(), {"report", "out"}));
   const std::string page = content(run.path() / "out/report.html");
   for (const auto& [key, value] : best.items())
     CHECK(contains(page, "test " + key + ": last, best") == (key == "loss" || key == "accuracy"));
@@ -67,17 +65,15 @@ TEST_CASE("ending: a run whose evaluations do not improve ends, and resumes to t
 
   // A finished run stays as it is. One that was killed before its end ends there.
   const std::string weights = run.weights("out");
-  CHECK(run.run_it({"--resume"}).code == 0);
+  succeeded(run.run_it({"--resume"}));
   CHECK(saved_steps(run.path() / "out").back() == last);
   for (const std::int64_t ago : {10, 30}) {
     forget_after(run.path() / "out", last - ago);
-    const Outcome resumed = run.run_it({"--resume"});
-    INFO(resumed.err);
-    CHECK(resumed.code == 0);
+    succeeded(run.run_it({"--resume"}));
     CHECK(run.weights("out") == weights);
     CHECK(run.events("end").back()["step"] == last);
   }
-  CHECK(::run(run.path(), {"report", "out"}).code == 0);
+  succeeded(::run(run.path(), {"report", "out"}));
 }
 
 TEST_CASE("ending: runs are compared after equal steps") {
@@ -105,9 +101,7 @@ TEST_CASE("ending: skipped steps are noted, and a resumed run skips the same one
     }
     return steps;
   };
-  const Outcome outcome = train({});
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
+  const Outcome outcome = succeeded(train({}));
   const std::vector<std::int64_t> steps = skipped();
   const std::string weights = tiny.weights("out");
   REQUIRE(steps.size() > 1);
@@ -116,7 +110,7 @@ TEST_CASE("ending: skipped steps are noted, and a resumed run skips the same one
   CHECK(contains(outcome.err, "warning: step " + std::to_string(steps.back()) + " was skipped: "));
   CHECK(contains(outcome.out, "skipped steps: " + std::to_string(steps.size()) + "\n"));
   forget_after(tiny.path() / "out", 60);
-  CHECK(train({"--resume"}).code == 0);
+  succeeded(train({"--resume"}));
   CHECK(skipped() == steps);
   CHECK(tiny.weights("out") == weights);
   CHECK(tiny.end_of("out")["totals"]["skipped_steps"] == steps.size());

@@ -505,7 +505,7 @@ TEST_CASE("faults: memory and descriptors are at a late step what they were at s
     return use;
   };
   const Use early = use_at(100), late = use_at(last);
-  CHECK(process.wait().code == 0);
+  succeeded(process.wait());
   WARN("step 100: " << early.resident_kib << " KiB, " << early.descriptors << " descriptors; step "
                     << last << ": " << late.resident_kib << " KiB, " << late.descriptors);
   CHECK(std::abs(late.resident_kib / early.resident_kib - 1) < 0.01);

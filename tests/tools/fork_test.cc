@@ -23,10 +23,10 @@ void replace_all(const fs::path& file, const std::string& from, const std::strin
 
 TEST_CASE("a fork matches its classes with the checkpoint's by name", "[fork]") {
   const TinyText tiny;
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
   const double accuracy = tiny.end_of("out")["eval_accuracy"];
   REQUIRE(accuracy != 0.5);
-  REQUIRE(fork(tiny, {"data.text.labels=[\"good\",\"bad\"]"}).code == 0);
+  succeeded(fork(tiny, {"data.text.labels=[\"good\",\"bad\"]"}));
   CHECK(tiny.end_of("fork")["eval_accuracy"] == accuracy);
   // Which a run that goes on keeps too.
   const std::vector<std::string> other_order = {"data.text.labels=[\"good\",\"bad\"]",
@@ -34,8 +34,7 @@ TEST_CASE("a fork matches its classes with the checkpoint's by name", "[fork]") 
                                                 "run.folder=fork"};
   std::vector<std::string> longer = other_order;
   longer.insert(longer.end(), {"--resume", "out", "--resume-mode=fork", "--overwrite"});
-  const Outcome told = tiny.train(longer);
-  REQUIRE(told.code == 0);
+  const Outcome told = succeeded(tiny.train(longer));
   CHECK(contains(told.err,
                  "warning: data.text.labels has another order than the model, whose classes stay "
                  "bad, good\n"));
@@ -43,9 +42,7 @@ TEST_CASE("a fork matches its classes with the checkpoint's by name", "[fork]") 
   forget_after(tiny.path() / "fork", 50);
   longer = other_order;
   longer.push_back("--resume");
-  const Outcome resumed = tiny.train(longer);
-  INFO(resumed.err);
-  REQUIRE(resumed.code == 0);
+  succeeded(tiny.train(longer));
   CHECK(tiny.end_of("fork")["eval_loss"] == end["eval_loss"]);
   for (const char* table : {"train.tsv", "test.tsv"}) {
     replace_all(tiny.path() / table, "good", "a_good");
@@ -58,7 +55,7 @@ TEST_CASE("a fork matches its classes with the checkpoint's by name", "[fork]") 
 
 TEST_CASE("a fork has the weights of its checkpoint, and a folder of its own", "[fork]") {
   const TinyText tiny;
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
   for (const char* setting : {"model.pretrained=none", "model.new_classifier=true"}) {
     CAPTURE(setting);
     check_failure(
@@ -71,9 +68,8 @@ TEST_CASE("a fork has the weights of its checkpoint, and a folder of its own", "
   CHECK_FALSE(fs::exists(tiny.path() / "out-fork"));
   fs::create_directory(tiny.path() / "in");
   fs::copy(tiny.path() / "out/checkpoint-40", tiny.path() / "in/copy");
-  const Outcome smaller = run(tiny.path(), {"vcas-train", "--resume", "in/copy",
-                                            "--resume-mode=fork", "train.batch_size=4"});
-  CHECK(smaller.code == 0);
+  const Outcome smaller = succeeded(run(tiny.path(), {"vcas-train", "--resume", "in/copy",
+                                                      "--resume-mode=fork", "train.batch_size=4"}));
   CHECK(contains(smaller.err,
                  "warning: train.batch_size was 8 and is 4: epochs and the place in "
                  "the data are counted as if all steps had had 4 items\n"));
@@ -89,9 +85,9 @@ TEST_CASE("a fork has the weights of its checkpoint, and a folder of its own", "
 
 TEST_CASE("a fork may name the weights of its source otherwise, and a newer checkpoint", "[fork]") {
   const TinyText tiny;
-  REQUIRE(tiny.train({"run.folder=words"}).code == 0);
-  REQUIRE(tiny.train({"run.folder=out", "model.pretrained=words"}).code == 0);
-  REQUIRE(tiny.train({"run.folder=words", "train.steps=60", "--overwrite"}).code == 0);
+  succeeded(tiny.train({"run.folder=words"}));
+  succeeded(tiny.train({"run.folder=out", "model.pretrained=words"}));
+  succeeded(tiny.train({"run.folder=words", "train.steps=60", "--overwrite"}));
   for (const char* name : {"words", "./words", "words/best"}) {
     const Outcome forked =
         fork(tiny, {"--overwrite", "train.steps=41", "model.pretrained=" + std::string(name)});
@@ -103,7 +99,7 @@ TEST_CASE("a fork may name the weights of its source otherwise, and a newer chec
 
 TEST_CASE("a fork with another vocabulary is worth a warning", "[fork]") {
   const TinyText tiny;
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
   const std::string warning =
       "vocab.txt is not the vocabulary that out/checkpoint-40 was trained with: its tokens may "
       "have other numbers";
@@ -115,9 +111,8 @@ TEST_CASE("a fork with another vocabulary is worth a warning", "[fork]") {
 
 TEST_CASE("a fork without a step left says so, and has no loss of its own", "[fork]") {
   const TinyText tiny;
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
-  const Outcome done = fork(tiny, {});
-  CHECK(done.code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
+  const Outcome done = succeeded(fork(tiny, {}));
   CHECK(contains(done.err,
                  "warning: no step is left: out/checkpoint-40 is of step 40, and the run ends with "
                  "step 40\n  hint: raise train.steps or train.epochs: a fork counts from the first "
@@ -131,7 +126,7 @@ TEST_CASE("a fork without a step left says so, and has no loss of its own", "[fo
 
 TEST_CASE("a fork keeps the optimizer", "[fork]") {
   const TinyText tiny;
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
   const Outcome refused = fork(tiny, {"optimizer.name=sgd"});
   CHECK(refused.code == 78);
   CHECK(refused.err ==
@@ -140,7 +135,7 @@ TEST_CASE("a fork keeps the optimizer", "[fork]") {
         "  hint: leave it as it was; model.pretrained starts from the weights "
         "alone\n");
   CHECK_FALSE(fs::exists(tiny.path() / "fork"));
-  CHECK(fork(tiny, {"optimizer.name=adam"}).code == 0);  // which has the same moments
+  succeeded(fork(tiny, {"optimizer.name=adam"}));  // which has the same moments
 }
 
 TEST_CASE("a fork evaluates on nothing that its checkpoint was trained on", "[fork]") {
@@ -149,12 +144,12 @@ TEST_CASE("a fork evaluates on nothing that its checkpoint was trained on", "[fo
     settings.insert(settings.end(), {"data.validation_share=0.25", "data.text.test_file="});
     return settings;
   };
-  REQUIRE(tiny.train(held_out({"run.folder=out"})).code == 0);
-  CHECK(fork(tiny, held_out({"--validate", "data.text.max_length=10"})).code == 0);
+  succeeded(tiny.train(held_out({"run.folder=out"})));
+  succeeded(fork(tiny, held_out({"--validate", "data.text.max_length=10"})));
   fs::copy_file(tiny.path() / "vocab.txt", tiny.path() / "copy.txt");
   CHECK(fork(tiny, held_out({"--validate", "data.text.vocabulary=copy.txt"})).err.empty());
   const TinyRun synthetic;
-  REQUIRE(synthetic.train({"run.folder=out", "train.steps=1"}).code == 0);
+  succeeded(synthetic.train({"run.folder=out", "train.steps=1"}));
   check_failure(synthetic.train({"--resume", "out", "--resume-mode=fork", "--validate",
                                  "data.validation_share=0.25"}),
                 78,
@@ -169,7 +164,7 @@ TEST_CASE("a fork evaluates on nothing that its checkpoint was trained on", "[fo
                                      "data.text.train_file=corpus.txt"});
     return held_out(settings);
   };
-  REQUIRE(tiny.train(as_mlm({"run.folder=mlm", "train.steps=1", "train.batch_size=1"})).code == 0);
+  succeeded(tiny.train(as_mlm({"run.folder=mlm", "train.steps=1", "train.batch_size=1"})));
   check_failure(tiny.train(as_mlm({"--resume", "mlm", "--resume-mode=fork", "--validate",
                                    "data.text.max_length=10", "train.batch_size=1"})),
                 78, {"data.text.max_length is 12 in the checkpoint and 10 here"});

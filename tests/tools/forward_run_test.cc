@@ -97,14 +97,10 @@ TEST_CASE("a resumed run with SampleF has the bits of the whole run", "[forward]
       all.insert(all.end(), settings.begin(), settings.end());
       return all;
     };
-    const Outcome whole = tiny.train(arguments({"run.folder=whole"}));
-    INFO(whole.err);
-    REQUIRE(whole.code == 0);
-    REQUIRE(tiny.train(arguments({"run.folder=parts"})).code == 0);
+    const Outcome whole = succeeded(tiny.train(arguments({"run.folder=whole"})));
+    succeeded(tiny.train(arguments({"run.folder=parts"})));
     forget_after(tiny.path() / "parts", 20);
-    const Outcome resumed = tiny.train(arguments({"run.folder=parts", "--resume"}));
-    INFO(resumed.err);
-    REQUIRE(resumed.code == 0);
+    const Outcome resumed = succeeded(tiny.train(arguments({"run.folder=parts", "--resume"})));
     CHECK(contains(resumed.err, "resuming parts/checkpoint-20"));
     for (const char* file : {"model", "optimizer", "method"}) {
       const std::string name = std::string("last/") + file + ".safetensors";
@@ -117,7 +113,7 @@ TEST_CASE("a resumed run with SampleF has the bits of the whole run", "[forward]
 
 TEST_CASE("SampleF takes no norms of other data", "[forward]") {
   const TinyText tiny;
-  REQUIRE(tiny.train(with_forward({"run.folder=out"})).code == 0);
+  succeeded(tiny.train(with_forward({"run.folder=out"})));
   std::string table = content(tiny.path() / "train.tsv");
   table.replace(table.find("a "), 2, "b ");
   write_text(tiny.path() / "train.tsv", table);
@@ -125,12 +121,12 @@ TEST_CASE("SampleF takes no norms of other data", "[forward]") {
   check_failure(tiny.train(with_forward(fork)), 78, {kOtherItems});
   std::vector<std::string> without = fork;
   without.push_back("method.forward=false");
-  CHECK(tiny.train(without).code == 0);
+  succeeded(tiny.train(without));
 }
 
 TEST_CASE("InfoBatch takes no losses of other data") {
   const TinyText tiny;
-  REQUIRE(tiny.train({"run.folder=out", "method.type=infobatch"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "method.type=infobatch"}));
   std::string table = content(tiny.path() / "train.tsv");
   table.replace(table.find("a "), 2, "b ");
   write_text(tiny.path() / "train.tsv", table);
@@ -138,7 +134,7 @@ TEST_CASE("InfoBatch takes no losses of other data") {
     return tiny.train({"--resume", "out", "--resume-mode=fork", "train.steps=50", method});
   };
   check_failure(fork("method.type=infobatch"), 78, {kOtherItems});
-  CHECK(fork("method.type=exact").code == 0);
+  succeeded(fork("method.type=exact"));
 }
 
 TEST_CASE("SampleF says where it cannot work or saves nothing", "[forward]") {
@@ -149,7 +145,7 @@ TEST_CASE("SampleF says where it cannot work or saves nothing", "[forward]") {
                 {"a step of one item has nothing to drop"});
   CHECK_FALSE(fs::exists(tiny.path() / "out"));
 
-  REQUIRE(tiny.train(with_forward({"run.folder=out", "train.steps=16"})).code == 0);
+  succeeded(tiny.train(with_forward({"run.folder=out", "train.steps=16"})));
   CHECK(noted_warnings(tiny.path() / "out/metrics.jsonl") ==
         std::vector<std::string>{"method.forward drops nothing in a run of one epoch: it knows no "
                                  "item before it is seen"});

@@ -15,16 +15,12 @@ bool reads_jpeg(const fs::path& folder) {
 
 TEST_CASE("a pretrained ViT is fine-tuned on resized CIFAR, exported and loaded again", "[image]") {
   const TinyImages tiny;
-  const Outcome trained = tiny.train({"run.folder=out"});
-  INFO(trained.err);
-  REQUIRE(trained.code == 0);
+  const Outcome trained = succeeded(tiny.train({"run.folder=out"}));
   const nlohmann::json end = tiny.end_of("out");
   CHECK(end["eval_accuracy"] == 1.0);
   const auto eval_loss = [&](const std::string& setting) {
     const Outcome outcome =
-        run(tiny.path(), {"eval", "--model", "out/last", "--json", "--set", setting});
-    INFO(outcome.err);
-    REQUIRE(outcome.code == 0);
+        succeeded(run(tiny.path(), {"eval", "--model", "out/last", "--json", "--set", setting}));
     return nlohmann::json::parse(outcome.out)["eval_loss"];
   };
   CHECK(eval_loss("seed=0") == end["eval_loss"]);
@@ -65,7 +61,7 @@ TEST_CASE("a pretrained ViT is fine-tuned on resized CIFAR, exported and loaded 
   CHECK(first_loss("data.image.crop_ratio=[0.75,1]") != loss);
   CHECK(first_loss("data.image.crop_scale=[]") != loss);
 
-  REQUIRE(run(tiny.path(), {"export", "--model", "out/last", "--to", "hf"}).code == 0);
+  succeeded(run(tiny.path(), {"export", "--model", "out/last", "--to", "hf"}));
   CHECK(tiny.json("hf/config.json")["image_size"] == 8);
   CHECK(tiny.json("hf/preprocessor_config.json") ==
         nlohmann::json{{"image_processor_type", "ViTImageProcessor"},
@@ -78,10 +74,8 @@ TEST_CASE("a pretrained ViT is fine-tuned on resized CIFAR, exported and loaded 
                        {"image_mean", {0.5, 0.4, 0.3}},
                        {"image_std", {0.5, 0.25, 0.2}}});
   const Outcome again =
-      tiny.train({"run.folder=again", "model.pretrained=hf", "model.new_classifier=false",
-                  "train.steps=1", "schedule.learning_rate=1e-30"});
-  INFO(again.err);
-  REQUIRE(again.code == 0);
+      succeeded(tiny.train({"run.folder=again", "model.pretrained=hf", "model.new_classifier=false",
+                            "train.steps=1", "schedule.learning_rate=1e-30"}));
   CHECK(tiny.end_of("again")["eval_loss"] == end["eval_loss"]);
 }
 
@@ -154,9 +148,9 @@ TEST_CASE("settings of images that do not fit are refused before training", "[im
              R"({"image_mean": [0.5], "image_std": [0.5]})");
   check("seed=1", 65, "vit/preprocessor_config.json: lacks \"resample\"");
   tiny.write_processor({{"size", 8}, {"do_convert_rgb", true}});
-  CHECK(tiny.train({"--validate"}).code == 0);
+  succeeded(tiny.train({"--validate"}));
   fs::remove(tiny.path() / "vit/preprocessor_config.json");
-  CHECK(tiny.train({"--validate"}).code == 0);
+  succeeded(tiny.train({"--validate"}));
 }
 
 TEST_CASE("images are cut or squeezed as those of the pretrained weights", "[image]") {
@@ -174,9 +168,7 @@ TEST_CASE("images are cut or squeezed as those of the pretrained weights", "[ima
     const std::string folder = "out" + std::to_string(++runs);
     settings.insert(settings.end(), {"data.type=image_folder", "data.folder=images",
                                      "train.steps=1", "run.folder=" + folder});
-    const Outcome outcome = tiny.train(settings);
-    INFO(outcome.err);
-    REQUIRE(outcome.code == 0);
+    succeeded(tiny.train(settings));
     const nlohmann::json loss = tiny.end_of(folder)["eval_loss"];
     const Outcome eval = run(tiny.path(), {"eval", "--model", folder + "/last", "--json"});
     CHECK(nlohmann::json::parse(eval.out)["eval_loss"] == loss);
@@ -241,10 +233,9 @@ TEST_CASE("recipes with pretrained weights say what is missing", "[image]") {
                  "data/imagenet/train/cat/1.jpg and data/imagenet/val/cat/2.jpg; "
                  "data.validation_share=0.1 does without val"});
 
-  const Outcome ready = validate("vit_base_cifar10", {"model.pretrained=vit", "data.folder=cifar",
-                                                      "model.new_classifier=true"});
-  INFO(ready.err);
-  CHECK(ready.code == 0);
+  const Outcome ready =
+      succeeded(validate("vit_base_cifar10", {"model.pretrained=vit", "data.folder=cifar",
+                                              "model.new_classifier=true"}));
   CHECK(contains(ready.out, "data 64 train, 16 test, 10 classes"));
 }
 
@@ -267,9 +258,7 @@ TEST_CASE("a folder of JPEG files trains, and its classes are written down", "[i
                   {"this build cannot read JPEG files", "hint: apt-get install libjpeg-dev"});
     return;
   }
-  const Outcome trained = train({"run.folder=out", "data.image.short_side=10"});
-  INFO(trained.err);
-  REQUIRE(trained.code == 0);
+  succeeded(train({"run.folder=out", "data.image.short_side=10"}));
   CHECK(tiny.end_of("out")["eval_accuracy"] == 1.0);
   CHECK(content(tiny.path() / "out/class_to_idx.json") == "{\n  \"blue\": 0,\n  \"red\": 1\n}\n");
 
@@ -286,16 +275,15 @@ TEST_CASE("a folder of JPEG files trains, and its classes are written down", "[i
     check_failure(early, 78, {"error: a batch of 18 cannot be filled from 17 items"});
     CHECK_FALSE(contains(early.err, "9.jpg"));
   }
-  const Outcome skipped = train({"run.folder=skipped", "data.skip_bad_rows=true"});
-  CHECK(skipped.code == 0);
+  const Outcome skipped = succeeded(train({"run.folder=skipped", "data.skip_bad_rows=true"}));
   CHECK(contains(skipped.err, "train 16 · test 16"));
   const std::vector<std::string> notes = noted_warnings(tiny.path() / "skipped/metrics.jsonl");
   REQUIRE(notes.size() >= 1);  // that no time is saved depends on the machine
   CHECK(notes[0].starts_with("bad images left out: 1, the first: images/train/red/9.jpg: "));
   CHECK(contains(skipped.err, "\nwarning: " + notes[0] + "\n"));
   CHECK(skipped.err.find("9.jpg") == skipped.err.rfind("9.jpg"));
-  const Outcome valid = train({"--validate", "run.folder=new", "data.skip_bad_rows=true"});
-  CHECK(valid.code == 0);
+  const Outcome valid =
+      succeeded(train({"--validate", "run.folder=new", "data.skip_bad_rows=true"}));
   CHECK(contains(valid.out, "images decoded: 33\n"));
   CHECK(valid.err.ends_with("\nwarning: " + notes[0] + "\n"));
 
@@ -307,10 +295,9 @@ TEST_CASE("a folder of JPEG files trains, and its classes are written down", "[i
   fs::create_directories(tiny.path() / "images/valid/red");
   fs::copy_file(kGolden / "images/red.jpg", tiny.path() / "images/valid/red/1.jpg");
   const Outcome both = train({"--validate", "run.folder=new"});
-  CHECK(contains(both.out, "data 16 train, 1 test"));
-  CHECK(contains(both.out,
-                 "note   images/valid is evaluated on, and images/test is not: "
-                 "data.image.eval_folder decides"));
+  check_contains(both.out, {"data 16 train, 1 test",
+                            "note   images/valid is evaluated on, and images/test is not: "
+                            "data.image.eval_folder decides"});
   const Outcome chosen = train({"--validate", "run.folder=new", "data.image.eval_folder=test"});
   CHECK(contains(chosen.out, "data 16 train, 16 test"));
   CHECK_FALSE(contains(chosen.out, "note"));
@@ -344,17 +331,14 @@ TEST_CASE("a damaged image loses no step that was trained before it is read", "[
   write_text(damaged, whole);
   const Outcome changed = train({"--resume"});
   CHECK(changed.code == 78);
-  const Outcome forked =
-      tiny.train({"--resume", "out", "--resume-mode=fork", "run.folder=fork",
-                  "data.type=image_folder", "data.folder=images", "train.steps=5"});
-  INFO(forked.err);
-  CHECK(forked.code == 0);
+  succeeded(tiny.train({"--resume", "out", "--resume-mode=fork", "run.folder=fork",
+                        "data.type=image_folder", "data.folder=images", "train.steps=5"}));
   CHECK(tiny.end_of("fork")["step"] == 5);
 }
 
 TEST_CASE("a run does not go on with images that become other values", "[image]") {
   const TinyImages tiny;
-  REQUIRE(tiny.train({"run.folder=out", "train.eval_every=30"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "train.eval_every=30"}));
   forget_after(tiny.path() / "out", 30);
   const auto resume = [&] {
     return tiny.train({"run.folder=out", "train.eval_every=30", "--resume"});
@@ -378,7 +362,7 @@ TEST_CASE("a run does not go on with images that become other values", "[image]"
         "image_std has changed from [0.5,0.25,0.2] to [0.5,0.25,0.1]");
   check("resample", 3, "resample has changed from 2 to 3");
   tiny.write_processor(processor);
-  CHECK(resume().code == 0);
+  succeeded(resume());
 }
 
 TEST_CASE("labels of images are predicted, with their files", "[image]") {
@@ -390,9 +374,8 @@ TEST_CASE("labels of images are predicted, with their files", "[image]") {
       fs::copy_file(kGolden / "images" / (std::string(colour) + ".jpg"),
                     tiny.path() / "images/train" / colour / (std::to_string(copy) + ".jpg"));
   }
-  REQUIRE(tiny.train({"run.folder=out", "data.type=image_folder", "data.folder=images",
-                      "data.validation_share=0.25", "train.batch_size=4"})
-              .code == 0);
+  succeeded(tiny.train({"run.folder=out", "data.type=image_folder", "data.folder=images",
+                        "data.validation_share=0.25", "train.batch_size=4"}));
   fs::create_directories(tiny.path() / "new");
   fs::copy_file(kGolden / "images/red.jpg", tiny.path() / "new/a.jpg");
   fs::copy_file(kGolden / "images/blue.jpg", tiny.path() / "new/b.JPEG");
@@ -401,9 +384,7 @@ TEST_CASE("labels of images are predicted, with their files", "[image]") {
     arguments.insert(arguments.begin(), {"predict", "--model", "out/best"});
     return run(tiny.path(), arguments);
   };
-  const Outcome folder = predict({"--input", "new"});
-  INFO(folder.err);
-  CHECK(folder.code == 0);
+  const Outcome folder = succeeded(predict({"--input", "new"}));
   CHECK(folder.out == "file\tprediction\nnew/a.jpg\tred\nnew/b.JPEG\tblue\n");
   CHECK(predict({"--input", "new/b.JPEG", "new/a.jpg", "threads=1"}).out ==
         "file\tprediction\nnew/b.JPEG\tblue\nnew/a.jpg\tred\n");
@@ -425,8 +406,7 @@ TEST_CASE("labels of images are predicted, with their files", "[image]") {
   CHECK(bad.out.empty());
   CHECK(
       contains(bad.err, "error: new/c.png: its 10 bytes do not begin as a JPEG or PNG file does"));
-  const Outcome skipped = predict({"--input", "new", "data.skip_bad_rows=true"});
-  CHECK(skipped.code == 0);
+  const Outcome skipped = succeeded(predict({"--input", "new", "data.skip_bad_rows=true"}));
   CHECK(skipped.out == folder.out);
   CHECK(contains(skipped.err, "warning: left out new/c.png: its 10 bytes"));
   CHECK(predict({"--input", "new/c.png", "data.skip_bad_rows=true"}).code == 65);
@@ -443,7 +423,7 @@ TEST_CASE("labels of images are predicted, with their files", "[image]") {
 
 TEST_CASE("labels of cifar files are predicted, with numbers", "[image]") {
   const TinyImages tiny;
-  REQUIRE(tiny.train({"run.folder=colour"}).code == 0);
+  succeeded(tiny.train({"run.folder=colour"}));
   const Outcome colour =
       run(tiny.path(), {"predict", "--model", "colour/best", "--input", "cifar/test_batch.bin"});
   CHECK(colour.out.starts_with("index\tprediction\n0\t2\n1\t5\n2\t2\n"));
@@ -459,7 +439,7 @@ TEST_CASE("a share of the training data stays what it was, with all of its files
     settings.insert(settings.end(), share.begin(), share.end());
     return tiny.train(settings);
   };
-  REQUIRE(train({"run.folder=out"}).code == 0);
+  succeeded(train({"run.folder=out"}));
   const auto refused = [&](const std::string& text) {
     check_failure(train({"--resume", "out", "--resume-mode=fork", "--validate"}), 78, {text});
     const Outcome eval = run(tiny.path(), {"eval", "--model", "out"});
@@ -483,7 +463,7 @@ TEST_CASE("a share of the training data stays what it was, with all of its files
   fs::rename(second, third);
   fs::rename(first, second);
   fs::rename(third, first);
-  CHECK(run(tiny.path(), {"eval", "--model", "out"}).code == 0);
+  succeeded(run(tiny.path(), {"eval", "--model", "out"}));
 }
 
 TEST_CASE("classes of images are not those of other rows", "[image]") {
@@ -493,16 +473,15 @@ TEST_CASE("classes of images are not those of other rows", "[image]") {
                "a\nb\n" + second + "\nd\ne\n" + fifth + "\ng\nh\ni\nj\n");
   };
   names("bird", "dog");
-  REQUIRE(tiny.train({"run.folder=out", "train.steps=10"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "train.steps=10"}));
   const auto fork = [&] {
     return tiny.train({"--resume", "out", "--resume-mode=fork", "--validate", "train.steps=20"});
   };
-  CHECK(fork().code == 0);
+  succeeded(fork());
   names("dog", "hound");  // the dog's row would become the hound's
   check_failure(fork(), 78, {"a, b, dog, d, e, hound, g, h, i, j: the names differ\n"});
   const auto warned = [&] {
-    const Outcome outcome = fork();
-    CHECK(outcome.code == 0);
+    const Outcome outcome = succeeded(fork());
     return contains(outcome.err, "; they are taken in the same order\n");
   };
   names("DOG", "hound");  // whatever the case

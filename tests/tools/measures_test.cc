@@ -48,10 +48,8 @@ TEST_CASE("one's own table is measured as one likes", "[text][measures]") {
   const TinyText tiny;
   // Rows that no model should get right.
   write_text(tiny.path() / "test.tsv", TinyText::table(16) + "a a a c\tbad\na a c\tbad\n");
-  const Outcome trained =
-      tiny.train({"run.folder=out", "train.steps=200", R"(train.measures=["f1","matthews"])"});
-  INFO(trained.err);
-  REQUIRE(trained.code == 0);
+  const Outcome trained = succeeded(
+      tiny.train({"run.folder=out", "train.steps=200", R"(train.measures=["f1","matthews"])"}));
   const auto [predictions, labels] = predictions_and_labels(tiny, "out", "test.tsv");
   const nlohmann::json end = tiny.end_of("out");
   CHECK_THAT(end["eval_f1"].get<double>(), WithinAbs(f1(predictions, labels, "good"), 1e-12));
@@ -61,9 +59,8 @@ TEST_CASE("one's own table is measured as one likes", "[text][measures]") {
   CHECK(end["best_f1"].get<double>() >= end["eval_f1"].get<double>());
   CHECK(contains(trained.out, "  matthews "));
   const auto eval = [&](const std::string& setting) {
-    const Outcome outcome = tiny.vcas({"eval", "--model", "out/last", "--json", setting});
-    INFO(outcome.err);
-    REQUIRE(outcome.code == 0);
+    const Outcome outcome =
+        succeeded(tiny.vcas({"eval", "--model", "out/last", "--json", setting}));
     return nlohmann::json::parse(outcome.out);
   };
   CHECK(eval("seed=0")["eval_f1"] == end["eval_f1"]);
@@ -71,21 +68,17 @@ TEST_CASE("one's own table is measured as one likes", "[text][measures]") {
              WithinAbs(f1(predictions, labels, "bad"), 1e-12));
   CHECK(f1(predictions, labels, "bad") != f1(predictions, labels, "good"));
 
-  const Outcome compared = tiny.vcas({"compare", "tiny.json", "--folder", "both", "train.steps=2",
-                                      R"(train.measures=["accuracy","f1"])"});
-  INFO(compared.err);
-  CHECK(compared.code == 0);
+  const Outcome compared =
+      succeeded(tiny.vcas({"compare", "tiny.json", "--folder", "both", "train.steps=2",
+                           R"(train.measures=["accuracy","f1"])"}));
   CHECK(contains(compared.out, "\ntest f1 "));
 }
 
 TEST_CASE("the best checkpoint is that of the measure that was asked for", "[text][measures]") {
   const TinyText tiny;
   const auto train = [&](const std::string& best) {
-    const Outcome outcome =
-        tiny.train({"run.folder=out", "--overwrite", "train.eval_every=4",
-                    R"(train.measures=["accuracy","f1"])", "train.best_measure=" + best});
-    INFO(outcome.err);
-    REQUIRE(outcome.code == 0);
+    succeeded(tiny.train({"run.folder=out", "--overwrite", "train.eval_every=4",
+                          R"(train.measures=["accuracy","f1"])", "train.best_measure=" + best}));
     std::map<std::int64_t, double> values;
     for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl"))
       if (line["event"] == "eval") values[line["step"]] = line[best];
@@ -120,9 +113,7 @@ TEST_CASE("F1 of more than two classes is their mean, and top5 needs six", "[tex
     arguments.insert(arguments.begin(), settings.begin(), settings.end());
     return tiny.train(arguments);
   };
-  const Outcome trained = train({R"(train.measures=["f1","top5","accuracy"])"});
-  INFO(trained.err);
-  REQUIRE(trained.code == 0);
+  succeeded(train({R"(train.measures=["f1","top5","accuracy"])"}));
   const auto [predictions, labels] = predictions_and_labels(tiny, "out", "seven.tsv");
   double sum = 0;
   for (int k = 0; k < 7; ++k) sum += f1(predictions, labels, fmt::format("class{}", k));
@@ -138,10 +129,8 @@ TEST_CASE("F1 of more than two classes is their mean, and top5 needs six", "[tex
 
 TEST_CASE("images are measured likewise", "[measures]") {
   const TinyRun tiny;
-  const Outcome trained = tiny.train({"run.folder=out", "data.synthetic.classes=8",
-                                      R"(train.measures=["top5","accuracy","f1","matthews"])"});
-  INFO(trained.err);
-  REQUIRE(trained.code == 0);
+  succeeded(tiny.train({"run.folder=out", "data.synthetic.classes=8",
+                        R"(train.measures=["top5","accuracy","f1","matthews"])"}));
   const nlohmann::json end = tiny.end_of("out");
   for (const char* name : {"eval_accuracy", "eval_f1", "eval_matthews"}) {
     CHECK(end[name].get<double>() > 0);

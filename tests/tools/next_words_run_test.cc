@@ -34,24 +34,19 @@ struct TinyWords : TinyText {
 
 TEST_CASE("a run whose perplexity is infinite is resumed", "[text][lm]") {
   const TinyWords tiny;
-  REQUIRE(tiny.train(as_gpt({"run.folder=out", "train.steps=4", "train.eval_every=4",
-                             "model.width=64", "optimizer.name=sgd", "schedule.kind=constant",
-                             "schedule.learning_rate=3", "method.type=exact"}))
-              .code == 0);
+  succeeded(tiny.train(as_gpt({"run.folder=out", "train.steps=4", "train.eval_every=4",
+                               "model.width=64", "optimizer.name=sgd", "schedule.kind=constant",
+                               "schedule.learning_rate=3", "method.type=exact"})));
   const nlohmann::json end = tiny.end_of("out");
   CHECK(end["eval_loss"] > 710);
   CHECK(end["eval_perplexity"].is_null());
-  const Outcome resumed = tiny.vcas({"train", "--resume", "out"});
-  INFO(resumed.err);
-  CHECK(resumed.code == 0);
+  succeeded(tiny.vcas({"train", "--resume", "out"}));
   CHECK(tiny.end_of("out")["eval_loss"] == end["eval_loss"]);
 }
 
 TEST_CASE("next words are learned, evaluated, gone on with and exported", "[text][lm]") {
   const TinyWords tiny;
-  const Outcome trained = tiny.train(as_gpt({"run.folder=out", "train.steps=120"}));
-  INFO(trained.err);
-  REQUIRE(trained.code == 0);
+  const Outcome trained = succeeded(tiny.train(as_gpt({"run.folder=out", "train.steps=120"})));
   const nlohmann::json end = tiny.end_of("out");
   CHECK(end["eval_loss"] < 0.5);
   CHECK(end["eval_accuracy"] > 0.7);
@@ -59,21 +54,17 @@ TEST_CASE("next words are learned, evaluated, gone on with and exported", "[text
         1e-12);
   CHECK(contains(trained.out, "perplexity"));
 
-  const Outcome evaluated = tiny.vcas({"eval", "--model", "out/best", "--json"});
-  REQUIRE(evaluated.code == 0);
-  const nlohmann::json best = nlohmann::json::parse(evaluated.out);
+  const nlohmann::json best =
+      nlohmann::json::parse(succeeded(tiny.vcas({"eval", "--model", "out/best", "--json"})).out);
   const double lowest = best["eval_perplexity"], last = end["eval_perplexity"];
   CHECK(lowest <= last);
-  REQUIRE(tiny.vcas({"report", "out"}).code == 0);
+  succeeded(tiny.vcas({"report", "out"}));
   const std::string page = content(tiny.path() / "out/report.html");
   CHECK(contains(page, fmt::format("{:.4f}, {:.4f}", last, lowest)));
 
   const auto go_on = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"generate", "--model", "out"});
-    const Outcome outcome = tiny.vcas(arguments);
-    INFO(outcome.err);
-    CHECK(outcome.code == 0);
-    return outcome.out;
+    return succeeded(tiny.vcas(arguments)).out;
   };
   // The text grows beyond the 16 positions of the model.
   std::string expected = "c d";
@@ -98,16 +89,14 @@ TEST_CASE("next words are learned, evaluated, gone on with and exported", "[text
   CHECK(contains(content(tiny.path() / "stderr.txt"),
                  "error: standard output: cannot write: No space left on device\n"));
 
-  REQUIRE(tiny.vcas({"export", "--model", "out", "--to", "hf"}).code == 0);
+  succeeded(tiny.vcas({"export", "--model", "out", "--to", "hf"}));
   const auto config = nlohmann::json::parse(content(tiny.path() / "hf/config.json"));
   CHECK(config["architectures"] == nlohmann::json{"GPT2LMHeadModel"});
   CHECK(config["activation_function"] == "gelu");
   CHECK(config["eos_token_id"] == 3);  // [SEP]
-  const Outcome again = tiny.train(
+  const Outcome again = succeeded(tiny.train(
       as_gpt({"run.folder=again", "model.pretrained=hf", "data.text.vocabulary=", "train.steps=1",
-              "schedule.learning_rate=1e-30"}));
-  INFO(again.err);
-  REQUIRE(again.code == 0);
+              "schedule.learning_rate=1e-30"})));
   CHECK(tiny.end_of("again")["eval_loss"] == end["eval_loss"]);
 }
 
@@ -131,9 +120,7 @@ TEST_CASE("bits per byte are the loss over the bytes of the text", "[text][lm]")
                       "data.text.test_file=tests", "data.text.vocabulary=" + vocabulary});
     return tiny.train(arguments);
   };
-  const Outcome trained = train_on("tokenizer.json", {"train.eval_every=4"});
-  INFO(trained.err);
-  REQUIRE(trained.code == 0);
+  succeeded(train_on("tokenizer.json", {"train.eval_every=4"}));
   const nlohmann::json end = tiny.end_of("tokenizer.json-run");
   const double bits = end["eval_loss"].get<double>() / std::numbers::ln2;
   const auto predicted = static_cast<double>(2 * tokens);  // all but the first, and the separator
@@ -146,9 +133,7 @@ TEST_CASE("bits per byte are the loss over the bytes of the text", "[text][lm]")
     blank.replace(at, setting.size() + 5, setting + "true");
   REQUIRE(contains(blank, setting + "true"));
   write_text(tiny.path() / "blank.json", blank);
-  const Outcome with_blank = train_on("blank.json", {"data.text.documents=lines"});
-  INFO(with_blank.err);
-  CHECK(with_blank.code == 0);
+  succeeded(train_on("blank.json", {"data.text.documents=lines"}));
   CHECK_FALSE(tiny.end_of("blank.json-run").contains("eval_bits_per_byte"));
 
   for (const std::string name : {"vocab.txt", "blank.json"}) {
@@ -176,10 +161,10 @@ TEST_CASE("next words and models that do not fit each other", "[text][lm]") {
   std::vector<std::string> f1 = as_gpt({"train", "tiny.json"});
   f1.push_back("train.measures=[\"f1\"]");
   refused(f1, 78, "has \"f1\", which is not among accuracy, perplexity, bits_per_byte");
-  REQUIRE(tiny.train({"run.folder=bert", "train.steps=2"}).code == 0);
+  succeeded(tiny.train({"run.folder=bert", "train.steps=2"}));
   refused({"generate", "--model", "bert", "--prompt", "a"}, 2,
           "generate goes on with texts, and model.type \"bert\" does not");
-  REQUIRE(tiny.train(as_gpt({"run.folder=gpt", "train.steps=2"})).code == 0);
+  succeeded(tiny.train(as_gpt({"run.folder=gpt", "train.steps=2"})));
   refused({"predict", "--model", "gpt", "--input", "x.tsv"}, 2,
           "predict reads texts and images; data.type of this model is \"lm\"");
   refused({"generate", "--model", "gpt", "--prompt", "a\xFF"}, 2,

@@ -6,7 +6,7 @@ namespace fs = std::filesystem;
 
 TEST_CASE("outputs replace neither what runs have saved nor files of others") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=run", "train.steps=4", "train.eval_every=4"}).code == 0);
+  succeeded(tiny.train({"run.folder=run", "train.steps=4", "train.eval_every=4"}));
   REQUIRE(run(tiny.path(), {"compare", "tiny.json", "--folder", "twins", "train.steps=4"}).code ==
           0);
   const std::vector<std::string> report = {"report", "run"};

@@ -35,13 +35,11 @@ TEST_CASE("a run starts from the weights of another run, of any model", "[pretra
   "train": {"steps": 10, "batch_size": 16}, "schedule": {"learning_rate": 0.003}
 })");
     }
-    REQUIRE(tiny.train(with(sizes, {"run.folder=out", "--overwrite"})).code == 0);
+    succeeded(tiny.train(with(sizes, {"run.folder=out", "--overwrite"})));
     for (const char* named : {"out", "out/best", "out/last/model.safetensors"}) {
-      const Outcome again =
+      const Outcome again = succeeded(
           tiny.train(with(with(left_out, kStill), {"run.folder=again", "--overwrite",
-                                                   std::string("model.pretrained=") + named}));
-      INFO(again.err);
-      REQUIRE(again.code == 0);
+                                                   std::string("model.pretrained=") + named})));
       CHECK(contains(again.err, "model.safetensors   loaded "));
       CHECK_FALSE(contains(again.err, "; new: "));
       if (named != std::string("out/best"))
@@ -61,10 +59,9 @@ TEST_CASE("a run starts from the weights of another run, of any model", "[pretra
        "but the model has [3, 16]\n"
        "  hint: the weights were trained for another task; model.new_classifier=true "
        "starts a new classifier\n"});
-  const Outcome anew = start({"data.synthetic.classes=3", "model.new_classifier=true"});
-  CHECK(anew.code == 0);
+  const Outcome anew = succeeded(start({"data.synthetic.classes=3", "model.new_classifier=true"}));
   CHECK(contains(anew.err, "; new: classifier.weight, classifier.bias\n"));
-  CHECK(start({"model.norm=frozen"}).code == 0);
+  succeeded(start({"model.norm=frozen"}));
   check_failure(
       start({"model.widths=[8,8,8,8]"}), 78,
       {"--set model.widths: model.widths is [8,8,8,8], but out/checkpoint-10/config.json says "
@@ -83,7 +80,7 @@ TEST_CASE("a run starts from the weights of another run, of any model", "[pretra
   fs::create_directories(tiny.path() / "theirs");
   write_text(tiny.path() / "theirs/trainer_state.json", "{}");
   CHECK(contains(start({"model.pretrained=theirs"}).err, "theirs/model.safetensors: no such file"));
-  REQUIRE(start({"train.steps=4", "train.checkpoint_every=2"}).code == 0);
+  succeeded(start({"train.steps=4", "train.checkpoint_every=2"}));
   const double end = eval_loss(tiny.path() / "more");
   const fs::path weights = tiny.path() / "out/checkpoint-10/model.safetensors";
   std::string bytes = content(weights);
@@ -93,7 +90,7 @@ TEST_CASE("a run starts from the weights of another run, of any model", "[pretra
   // A run that goes on has all that it needs.
   forget_after(tiny.path() / "more", 2);
   fs::remove_all(tiny.path() / "out");
-  REQUIRE(run(tiny.path(), {"vcas-train", "--resume", "more"}).code == 0);
+  succeeded(run(tiny.path(), {"vcas-train", "--resume", "more"}));
   CHECK(eval_loss(tiny.path() / "more") == end);
 }
 
@@ -101,40 +98,33 @@ TEST_CASE("images become those that the weights of a run were trained with", "[p
   const TinyImages tiny;
   write_idx(tiny.path() / "idx", "train", 60);
   write_idx(tiny.path() / "idx", "t10k", 30);
-  REQUIRE(train_idx(tiny, {"run.folder=out", "train.steps=4", "data.image.mean=[0.25]",
-                           "data.image.std=[0.5]"})
-              .code == 0);
-  const Outcome again = tiny.train(
+  succeeded(train_idx(
+      tiny, {"run.folder=out", "train.steps=4", "data.image.mean=[0.25]", "data.image.std=[0.5]"}));
+  const Outcome again = succeeded(tiny.train(
       with(kStill, {"data.type=idx", "data.folder=idx", "data.image.crop_scale=[]",
-                    "model.new_classifier=false", "run.folder=again", "model.pretrained=out"}));
-  INFO(again.err);
-  REQUIRE(again.code == 0);
+                    "model.new_classifier=false", "run.folder=again", "model.pretrained=out"})));
   CHECK(eval_loss(tiny.path() / "again") == eval_loss(tiny.path() / "out"));
 }
 
 TEST_CASE("a classifier starts from a run of masked words", "[pretrained]") {
   const TinyText tiny;
-  REQUIRE(tiny.train({"run.folder=words", "data.type=mlm", "model.head=mlm", "train.steps=2",
-                      "train.batch_size=2", "data.text.train_file=corpus.txt",
-                      "data.text.test_file=corpus.txt", "data.text.labels=[]"})
-              .code == 0);
+  succeeded(tiny.train({"run.folder=words", "data.type=mlm", "model.head=mlm", "train.steps=2",
+                        "train.batch_size=2", "data.text.train_file=corpus.txt",
+                        "data.text.test_file=corpus.txt", "data.text.labels=[]"}));
   const std::vector<std::string> classify = {"model.pretrained=words", "run.folder=classes",
                                              "--overwrite", "train.steps=2"};
-  const Outcome classes = tiny.train(with(classify, {"data.text.vocabulary="}));
-  INFO(classes.err);
-  REQUIRE(classes.code == 0);
+  const Outcome classes = succeeded(tiny.train(with(classify, {"data.text.vocabulary="})));
   CHECK(contains(classes.err,
                  "; new: bert.pooler.dense.weight, bert.pooler.dense.bias, "
                  "classifier.weight, classifier.bias; unused: cls.predictions"));
   CHECK_FALSE(contains(classes.err, "warning"));
   write_text(tiny.path() / "other.txt",
              "[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\nd\nc\nb\na\n##a\n##b\n");
-  const Outcome other = tiny.train(with(classify, {"data.text.vocabulary=other.txt"}));
-  CHECK(other.code == 0);
+  const Outcome other = succeeded(tiny.train(with(classify, {"data.text.vocabulary=other.txt"})));
   CHECK(contains(other.err,
                  "warning: other.txt is not the vocabulary that words/checkpoint-2 was "
                  "trained with: its tokens may have other numbers\n"));
-  REQUIRE(run(tiny.path(), {"export", "--model", "words/last", "--to", "hf"}).code == 0);
+  succeeded(run(tiny.path(), {"export", "--model", "words/last", "--to", "hf"}));
   const auto from_folder = [&](const std::string& vocabulary) {
     return tiny.train(with(classify, {"model.pretrained=hf", "data.text.vocabulary=" + vocabulary}))
         .err;
@@ -144,15 +134,15 @@ TEST_CASE("a classifier starts from a run of masked words", "[pretrained]") {
   CHECK_FALSE(contains(from_folder("vocab.txt"), "warning"));
 
   // A head is of one piece.
-  REQUIRE(tiny.train({"run.folder=words", "--overwrite", "model.pooling=mean"}).code == 0);
+  succeeded(tiny.train({"run.folder=words", "--overwrite", "model.pooling=mean"}));
   check_failure(tiny.train(classify), 78,
                 {"error: words/checkpoint-40/model.safetensors was trained with another head: they "
                  "differ in bert.pooler.dense.weight, bert.pooler.dense.bias\n"
                  "  hint: model.head and model.pooling say which; model.new_classifier=true starts "
                  "a new classifier\n"});
-  CHECK(tiny.train(with(classify, {"model.new_classifier=true"})).code == 0);
-  CHECK(tiny.train(with(classify, {"model.pooling=mean"})).code == 0);
-  REQUIRE(tiny.train({"run.folder=first", "train.steps=2"}).code == 0);
+  succeeded(tiny.train(with(classify, {"model.new_classifier=true"})));
+  succeeded(tiny.train(with(classify, {"model.pooling=mean"})));
+  succeeded(tiny.train({"run.folder=first", "train.steps=2"}));
   check_failure(tiny.train(with(classify, {"model.pretrained=first", "model.pooling=mean"})), 78,
                 {"another head: they differ in bert.pooler.dense.bias, bert.pooler."});
   for (const char* name : {"train.tsv", "test.tsv"})
@@ -166,11 +156,11 @@ TEST_CASE("a classifier starts from a run of masked words", "[pretrained]") {
 
 TEST_CASE("a run goes on while the one that it started from goes on too", "[pretrained]") {
   const TinyText tiny;
-  REQUIRE(tiny.train({"run.folder=out", "train.steps=4", "train.checkpoint_every=2"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "train.steps=4", "train.checkpoint_every=2"}));
   const std::vector<std::string> child = {"model.pretrained=out", "run.folder=child",
                                           "train.steps=4", "train.checkpoint_every=2",
                                           "data.text.vocabulary="};
-  REQUIRE(tiny.train(child).code == 0);
+  succeeded(tiny.train(child));
   CHECK(nlohmann::json::parse(content(tiny.path() / "child/config.json"))["model"]["pretrained"] ==
         "out/checkpoint-4");
   const double end = eval_loss(tiny.path() / "child");
@@ -178,9 +168,7 @@ TEST_CASE("a run goes on while the one that it started from goes on too", "[pret
   forget_after(tiny.path() / "out", 2);
   for (const auto& resume : {std::vector<std::string>{"vcas-train", "--resume", "child"},
                              with(with({"vcas-train", "-c", "tiny.json"}, child), {"--resume"})}) {
-    const Outcome resumed = tiny.vcas(resume);
-    INFO(resumed.err);
-    REQUIRE(resumed.code == 0);
+    succeeded(tiny.vcas(resume));
     CHECK(eval_loss(tiny.path() / "child") == end);
     forget_after(tiny.path() / "child", 2);
   }
@@ -189,23 +177,20 @@ TEST_CASE("a run goes on while the one that it started from goes on too", "[pret
 TEST_CASE("what weights were trained on is not held out", "[pretrained]") {
   const TinyText tiny;
   const std::vector<std::string> share = {"data.validation_share=0.25", "data.text.test_file="};
-  REQUIRE(tiny.train(with(share, {"run.folder=out", "train.steps=2"})).code == 0);
+  succeeded(tiny.train(with(share, {"run.folder=out", "train.steps=2"})));
   const auto start = [&](const std::vector<std::string>& more) {
     return tiny.train(with(
         with(share, {"model.pretrained=out", "run.folder=again", "--overwrite", "train.steps=2"}),
         more));
   };
-  const Outcome same = start({});
-  INFO(same.err);
-  CHECK(same.code == 0);
+  succeeded(start({}));
   check_failure(start({"seed=1"}), 78,
                 {"error: seed is 0 in the checkpoint and 1 here: items that were trained "
                  "on could be evaluated on\n"});
-  CHECK(start({"seed=1", "data.validation_share=0", "data.text.test_file=test.tsv"}).code == 0);
+  succeeded(start({"seed=1", "data.validation_share=0", "data.text.test_file=test.tsv"}));
   // Other data are none of those.
   write_text(tiny.path() / "more.tsv", TinyText::table(48));
-  const Outcome unknown = start({"seed=1", "data.text.train_file=more.tsv"});
-  CHECK(unknown.code == 0);
+  const Outcome unknown = succeeded(start({"seed=1", "data.text.train_file=more.tsv"}));
   CHECK(contains(unknown.err,
                  "warning: out/checkpoint-2 has not read more.tsv: if it was trained "
                  "on some of these items, they could be evaluated on\n"));

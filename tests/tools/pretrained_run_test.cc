@@ -34,23 +34,18 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
                      {"data.synthetic.classes=" + classes, "run.folder=" + folder, more});
     return tiny.train(arguments);
   };
-  const Outcome same = train("3", "same", "seed=1");
-  INFO(same.err);
-  CHECK(same.code == 0);
-  CHECK(contains(same.err, "loaded 40 tensors\n"));
-  CHECK(contains(same.err,
-                 "warning: the model's classes are LABEL_0, LABEL_1, LABEL_2, the data's 0, 1, 2: "
-                 "they cannot be matched by name"));
+  const Outcome same = succeeded(train("3", "same", "seed=1"));
+  check_contains(same.err,
+                 {"loaded 40 tensors\n",
+                  "warning: the model's classes are LABEL_0, LABEL_1, LABEL_2, the data's 0, 1, 2: "
+                  "they cannot be matched by name"});
   check_failure(train("4", "other", "seed=1"), 78,
                 {"classifier.weight has shape [3, 16]", "model.new_classifier=true"});
   const Outcome printed = tiny.train(
       {pretrained, "data.synthetic.shape=[3,8,8]", "data.synthetic.classes=3", "--print-config"});
   write_text(tiny.path() / "printed.json", printed.out);
-  const Outcome fed_back = run(tiny.path(), {"vcas-train", "-c", "printed.json", "--validate"});
-  INFO(fed_back.err);
-  CHECK(fed_back.code == 0);
-  const Outcome anew = train("4", "anew", "model.new_classifier=true");
-  CHECK(anew.code == 0);
+  succeeded(run(tiny.path(), {"vcas-train", "-c", "printed.json", "--validate"}));
+  const Outcome anew = succeeded(train("4", "anew", "model.new_classifier=true"));
   CHECK(contains(anew.err, "; new: classifier.weight, classifier.bias"));
 
   // Names that match decide which number a class has.
@@ -62,10 +57,9 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
     nlohmann::json config = nlohmann::json::parse(content(tiny.path() / "named/config.json"));
     config["id2label"] = nlohmann::json::parse(names);
     write_text(tiny.path() / "named/config.json", config.dump());
-    const Outcome run =
+    const Outcome run = succeeded(
         tiny.train({"model.pretrained=named", "data.synthetic.shape=[3,8,8]", "train.steps=2",
-                    "data.synthetic.classes=3", "seed=1", "run.folder=" + folder});
-    CHECK(run.code == 0);
+                    "data.synthetic.classes=3", "seed=1", "run.folder=" + folder}));
     CHECK_FALSE(contains(run.err, "the model's classes are"));
     return eval_loss(folder);
   };
@@ -73,10 +67,9 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
                 {"named: a Hugging Face folder, no checkpoint"});
   CHECK(named(R"({"0": "0", "1": "1", "2": "2"})", "in_order") == eval_loss("same"));
   CHECK(named(R"({"0": "1", "1": "2", "2": "0"})", "turned") != eval_loss("same"));
-  const Outcome resumed =
-      tiny.train({"model.pretrained=named", "data.synthetic.shape=[3,8,8]", "train.steps=2",
-                  "data.synthetic.classes=3", "seed=1", "run.folder=in_order", "--resume"});
-  CHECK(resumed.code == 0);  // a run keeps the order that it has
+  succeeded(tiny.train({"model.pretrained=named", "data.synthetic.shape=[3,8,8]", "train.steps=2",
+                        "data.synthetic.classes=3", "seed=1", "run.folder=in_order",
+                        "--resume"}));  // a run keeps the order that it has
   CHECK(eval_loss("in_order") == eval_loss("same"));
 }
 
@@ -92,9 +85,8 @@ TEST_CASE("the classes of a pretrained ResNet keep their numbers too") {
   "method": {"type": "exact"}
 })");
   const auto check_classes = [&] {
-    const Outcome valid = run(tiny.path(), {"vcas-train", "--config", "resnet.json", "--validate"});
-    INFO(valid.err);
-    CHECK(valid.code == 0);
+    const Outcome valid =
+        succeeded(run(tiny.path(), {"vcas-train", "--config", "resnet.json", "--validate"}));
     CHECK(contains(valid.out, "3 classes: 1, 2, 0"));
   };
   check_classes();
@@ -111,20 +103,16 @@ TEST_CASE("the classes of a pretrained ResNet keep their numbers too") {
 
 TEST_CASE("a ViT whose classifier reads the mean is exported and loaded again") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out", "model.pooling=mean", "data.synthetic.shape=[3,8,8]",
-                      "train.steps=2", "model.dropout=0"})
-              .code == 0);
-  const Outcome exported = run(tiny.path(), {"export", "--model", "out/last", "--to", "hf"});
-  INFO(exported.err);
-  REQUIRE(exported.code == 0);
+  succeeded(tiny.train({"run.folder=out", "model.pooling=mean", "data.synthetic.shape=[3,8,8]",
+                        "train.steps=2", "model.dropout=0"}));
+  const Outcome exported =
+      succeeded(run(tiny.path(), {"export", "--model", "out/last", "--to", "hf"}));
   const nlohmann::json config = nlohmann::json::parse(content(tiny.path() / "hf/config.json"));
   CHECK(config["architectures"] == nlohmann::json{"SiglipForImageClassification"});
   CHECK(config["vision_config"]["image_size"] == 8);
-  const Outcome again = tiny.train({"run.folder=again", "model.pooling=mean", "model.dropout=0",
-                                    "model.pretrained=hf", "data.synthetic.shape=[3,8,8]",
-                                    "train.steps=1", "schedule.learning_rate=1e-30"});
-  INFO(again.err);
-  REQUIRE(again.code == 0);
+  const Outcome again = succeeded(tiny.train(
+      {"run.folder=again", "model.pooling=mean", "model.dropout=0", "model.pretrained=hf",
+       "data.synthetic.shape=[3,8,8]", "train.steps=1", "schedule.learning_rate=1e-30"}));
   const auto eval_loss = [&](const char* folder) { return tiny.end_of(folder)["eval_loss"]; };
   CHECK(eval_loss("again") == eval_loss("out"));
   check_failure(tiny.train({"run.folder=first", "model.pooling=first", "model.dropout=0",
@@ -133,8 +121,7 @@ TEST_CASE("a ViT whose classifier reads the mean is exported and loaded again") 
 
   // What cannot be exported is said before the training.
   const Outcome warned =
-      tiny.train({"--validate", "model.pooling=mean", "data.synthetic.shape=[3,8,12]"});
-  CHECK(warned.code == 0);
+      succeeded(tiny.train({"--validate", "model.pooling=mean", "data.synthetic.shape=[3,8,12]"}));
   CHECK(contains(warned.err,
                  "warning: vcas export will not write the trained model: transformers has no class "
                  "for images of 8 x 12 with model.pooling \"mean\"\n"));

@@ -115,14 +115,25 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+inline void check_contains(const std::string& text, const std::vector<std::string>& parts) {
+  INFO(text.substr(0, 4096));
+  for (const std::string& part : parts) {
+    INFO(part);
+    CHECK(contains(text, part));
+  }
+}
+
+// The outcome of what must end well.
+inline Outcome succeeded(Outcome outcome) {
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  return outcome;
+}
+
 // It ended with this code, and said all of these.
 inline void check_failure(const Outcome& outcome, int code, const std::vector<std::string>& said) {
-  INFO(outcome.err);
   CHECK(outcome.code == code);
-  for (const std::string& text : said) {
-    INFO(text);
-    CHECK(contains(outcome.err, text));
-  }
+  check_contains(outcome.err, said);
 }
 
 // Waits until `file` has this many lines; false after a minute.

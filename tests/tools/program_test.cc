@@ -233,15 +233,13 @@ TEST_CASE("a device from the environment is named in the error") {
 
 TEST_CASE("a printed configuration reads back to itself") {
   const TinyRun tiny;
-  const Outcome printed = tiny.train({"--print-config", "model.depth=3"});
-  REQUIRE(printed.code == 0);
+  const Outcome printed = succeeded(tiny.train({"--print-config", "model.depth=3"}));
   CHECK(nlohmann::json::parse(printed.out)["model"]["depth"] == 3);
   write_text(tiny.path() / "again.json", printed.out);
   CHECK(run(tiny.path(), {"vcas-train", "-c", "again.json", "--print_config"}).out == printed.out);
 
   const Outcome origins = tiny.train({"--print-config=origins", "model.depth=3"});
-  CHECK(contains(origins.out, "// --set"));
-  CHECK(contains(origins.out, "// tiny.json:5"));
+  check_contains(origins.out, {"// --set", "// tiny.json:5"});
   write_text(tiny.path() / "again.json", origins.out);
   CHECK(run(tiny.path(), {"vcas-train", "-c", "again.json", "--print-config"}).out == printed.out);
   CHECK_FALSE(contains(tiny.train({"--print-config=minimal"}).out, "label_smoothing"));
@@ -249,26 +247,22 @@ TEST_CASE("a printed configuration reads back to itself") {
 
 TEST_CASE("checks (--validate, --dry-run) leave nothing behind") {
   const TinyRun tiny;
-  const Outcome valid = tiny.train({"--validate"});
-  CHECK(valid.code == 0);
-  CHECK(contains(valid.out, "ok  tiny ("));
-  CHECK(contains(valid.out, "256 train, 64 test, 4 classes"));
-  CHECK(contains(valid.out, "   device cpu\n"));  // that of "auto"
-  const Outcome dry = tiny.train({"--dry-run", "run.folder=out"});
-  CHECK(dry.code == 0);
+  const Outcome valid = succeeded(tiny.train({"--validate"}));
+  check_contains(valid.out, {"ok  tiny (", "256 train, 64 test, 4 classes",
+                             "   device cpu\n"});  // that of "auto"
+  const Outcome dry = succeeded(tiny.train({"--dry-run", "run.folder=out"}));
   CHECK(dry.out == "ok  trained, evaluated, saved and resumed\n");
   CHECK_FALSE(fs::exists(tiny.path() / "runs"));
   CHECK_FALSE(fs::exists(tiny.path() / "out"));
   CHECK_FALSE(fs::exists(tiny.path() / "out.dry-run"));
-  REQUIRE(tiny.train({"--dry-run"}).code == 0);
+  succeeded(tiny.train({"--dry-run"}));
   CHECK_FALSE(fs::exists(tiny.path() / "runs"));
 }
 
 TEST_CASE("eval and inspect read what training saved") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
-  const Outcome eval = run(tiny.path(), {"eval", "--model", "out/last", "--json"});
-  REQUIRE(eval.code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
+  const Outcome eval = succeeded(run(tiny.path(), {"eval", "--model", "out/last", "--json"}));
   const std::string metrics = content(tiny.path() / "out/metrics.jsonl");
   const nlohmann::json end =
       nlohmann::json::parse(metrics.substr(metrics.rfind('\n', metrics.size() - 2) + 1));
@@ -276,9 +270,7 @@ TEST_CASE("eval and inspect read what training saved") {
   CHECK(nlohmann::json::parse(eval.out)["eval_items"] == 64);
 
   const Outcome list = run(tiny.path(), {"inspect", "out/best"});
-  CHECK(contains(list.out, "vit.encoder.layer.1.attention.qkv.weight"));
-  CHECK(contains(list.out, "[48, 16]"));
-  CHECK(contains(list.out, "format: pt"));
+  check_contains(list.out, {"vit.encoder.layer.1.attention.qkv.weight", "[48, 16]", "format: pt"});
   CHECK(nlohmann::json::parse(run(tiny.path(), {"inspect", "out/best", "--json"}).out)["tensors"]
             .size() == 32);
   CHECK(run(tiny.path(), {"inspect", "out"}).out == run(tiny.path(), {"inspect", "out/last"}).out);
@@ -288,7 +280,7 @@ TEST_CASE("eval and inspect read what training saved") {
 
 TEST_CASE("a result that does not reach its file is an error") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out", "train.steps=1"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "train.steps=1"}));
   const std::string inside =
       "cd " + tiny.path().string() + " && env -i CUDA_VISIBLE_DEVICES= " VCAS_PROGRAM " ";
   for (const char* arguments : {"--version", "schema", "eval --model out/last", "inspect out/last",
@@ -307,10 +299,8 @@ TEST_CASE("a result that does not reach its file is an error") {
 TEST_CASE("compare prints both runs and what was saved") {
   const TinyRun tiny;
   const Outcome twins =
-      run(tiny.path(), {"compare", "tiny.json", "--folder", "twins", "--json", "--set",
-                        "method.act_ratio=[0.5]", "--set", "method.weight_ratio=[0.5]"});
-  INFO(twins.err);
-  REQUIRE(twins.code == 0);
+      succeeded(run(tiny.path(), {"compare", "tiny.json", "--folder", "twins", "--json", "--set",
+                                  "method.act_ratio=[0.5]", "--set", "method.weight_ratio=[0.5]"}));
   const nlohmann::json json = nlohmann::json::parse(twins.out);
   CHECK(json["runs"][0]["name"] == "exact");
   CHECK(json["runs"][1]["name"] == "vcas");
@@ -321,21 +311,18 @@ TEST_CASE("compare prints both runs and what was saved") {
   for (const char* name : {"exact", "vcas"})
     CHECK(fs::exists(tiny.path() / "twins" / name / "metrics.jsonl"));
 
-  const Outcome flag = tiny.train({"--compare", "exact", "run.folder=flag"});
-  CHECK(flag.code == 0);
+  const Outcome flag = succeeded(tiny.train({"--compare", "exact", "run.folder=flag"}));
   CHECK(contains(flag.out, "time saved / FLOPs saved"));
   write_text(tiny.path() / "other.json", content(tiny.path() / "tiny.json"));
-  const Outcome pair = run(tiny.path(), {"compare", "tiny.json", "other.json", "train.steps=20"});
-  CHECK(pair.code == 0);
+  succeeded(run(tiny.path(), {"compare", "tiny.json", "other.json", "train.steps=20"}));
   CHECK(fs::exists(tiny.path() / "runs/compare-tiny-other/other/metrics.jsonl"));
   for (const char* folder : {"y", "z"}) {
     fs::create_directory(tiny.path() / folder);
     fs::copy(tiny.path() / "other.json", tiny.path() / folder);
   }
   fs::rename(tiny.path() / "other.json", tiny.path() / "other-1.json");
-  CHECK(
-      run(tiny.path(), {"compare", "y/other.json", "z/other.json", "other-1.json", "train.steps=1"})
-          .code == 0);
+  succeeded(run(tiny.path(),
+                {"compare", "y/other.json", "z/other.json", "other-1.json", "train.steps=1"}));
   CHECK(fs::exists(tiny.path() / "runs/compare-other-2-other-3-other-1"));
 }
 
@@ -352,8 +339,8 @@ TEST_CASE("compare reads a pipe once for all variants") {
 
 TEST_CASE("an exact twin of a run is the run itself without sampling") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"method.type=exact", "run.folder=alone"}).code == 0);
-  REQUIRE(run(tiny.path(), {"compare", "tiny.json", "--folder", "twins"}).code == 0);
+  succeeded(tiny.train({"method.type=exact", "run.folder=alone"}));
+  succeeded(run(tiny.path(), {"compare", "tiny.json", "--folder", "twins"}));
   const auto losses = [&](const char* file) {
     std::vector<double> list;
     std::ifstream lines(tiny.path() / file);
@@ -367,9 +354,8 @@ TEST_CASE("an exact twin of a run is the run itself without sampling") {
 
 TEST_CASE("bench prints times, rates and memory") {
   const TinyRun tiny;
-  const Outcome outcome = run(tiny.path(), {"bench", "-c", "tiny.json", "--steps", "2", "--json"});
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
+  const Outcome outcome =
+      succeeded(run(tiny.path(), {"bench", "-c", "tiny.json", "--steps", "2", "--json"}));
   const nlohmann::json json = nlohmann::json::parse(outcome.out);
   CHECK(json["act_ratio"] == nlohmann::json({0.2, 0.5}));
   CHECK(json["flops_ratio"].get<double>() > 1.2);
@@ -379,18 +365,17 @@ TEST_CASE("bench prints times, rates and memory") {
   CHECK(json["precision"] == "f32");
   const Outcome given = run(tiny.path(), {"bench", "-c", "tiny.json", "--steps", "1",
                                           "method.act_ratio=[0.3]", "method.weight_ratio=[0.7]"});
-  CHECK(contains(given.out, "sampled at fixed ratios · keep act 0.30-0.30 · w 0.70-0.70 · "));
-  CHECK(contains(given.out, "exact / sampled time"));
+  check_contains(given.out, {"sampled at fixed ratios · keep act 0.30-0.30 · w 0.70-0.70 · ",
+                             "exact / sampled time"});
 }
 
 TEST_CASE("bench samples what the configuration lets it") {
   const TinyRun tiny;
   const auto ratios = [&](const std::string& sample) {
-    const Outcome outcome = run(tiny.path(), {"bench", "-c", "tiny.json", "--steps", "1", "--json",
-                                              "method.sample=" + sample});
-    INFO(outcome.err);
-    REQUIRE(outcome.code == 0);
-    const nlohmann::json json = nlohmann::json::parse(outcome.out);
+    const nlohmann::json json = nlohmann::json::parse(
+        succeeded(run(tiny.path(), {"bench", "-c", "tiny.json", "--steps", "1", "--json",
+                                    "method.sample=" + sample}))
+            .out);
     return std::pair(json["act_ratio"][0].get<double>(), json["weight_ratio"][0].get<double>());
   };
   CHECK(ratios("both") == std::pair(0.2, 0.5));
@@ -416,6 +401,5 @@ TEST_CASE("schema, settings and doctor") {
 TEST_CASE("the timing table names every layer") {
   const TinyRun tiny;
   const Outcome outcome = tiny.train({"--timing", "run.folder=out"});
-  CHECK(contains(outcome.out, "vit.encoder.layer.1.output.dense"));
-  CHECK(contains(outcome.out, "(all parameters)"));
+  check_contains(outcome.out, {"vit.encoder.layer.1.output.dense", "(all parameters)"});
 }

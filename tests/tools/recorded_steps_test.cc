@@ -5,9 +5,8 @@
 
 TEST_CASE("a trace has the operations of the steps that are asked for") {
   const TinyRun tiny;
-  REQUIRE(run(tiny.path(), {"vcas-train", "tiny.json", "run.folder=out", "--trace", "trace.json",
-                            "--profile-steps", "3:4"})
-              .code == 0);
+  succeeded(run(tiny.path(), {"vcas-train", "tiny.json", "run.folder=out", "--trace", "trace.json",
+                              "--profile-steps", "3:4"}));
   const nlohmann::json trace = nlohmann::json::parse(content(tiny.path() / "trace.json"));
   const auto calls = [&](const std::string& operation) {
     return std::ranges::count_if(
@@ -20,7 +19,7 @@ TEST_CASE("a trace has the operations of the steps that are asked for") {
 
 TEST_CASE("steps to profile that a checkpoint is past are refused, and nothing is changed") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
   const std::string metrics = content(tiny.path() / "out/metrics.jsonl");
   const std::vector<std::string> resume = {"vcas-train",  "--resume",        "out/checkpoint-20",
                                            "--overwrite", "--profile-steps", "20:30"};

@@ -72,10 +72,8 @@ TEST_CASE("reliability: a folder with nothing but what a killed start leaves is 
   for (const char* name : {"lock", "config.json.tmp", "crash-3.json.tmp"})
     write_text(out / name, "");
   const bool overwrite = GENERATE(false, true);
-  const Outcome outcome = tiny.train({"train.steps=2", "run.folder=out",
-                                      overwrite ? "run.overwrite=true" : "run.overwrite=false"});
-  INFO(outcome.err);
-  CHECK(outcome.code == 0);
+  succeeded(tiny.train({"train.steps=2", "run.folder=out",
+                        overwrite ? "run.overwrite=true" : "run.overwrite=false"}));
   for (const auto& entry : fs::directory_iterator(out))
     CHECK_FALSE(contains(entry.path().filename(), ".tmp"));
 }
@@ -83,9 +81,9 @@ TEST_CASE("reliability: a folder with nothing but what a killed start leaves is 
 TEST_CASE("reliability: the seconds of a save count, also where a run goes on from it") {
   const TinyRun tiny;
   const fs::path out = tiny.path() / "out";
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
   forget_after(out, 20);
-  REQUIRE(tiny.train({"run.folder=out", "--resume"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "--resume"}));
   double seconds = 0;
   int saves = 0;
   for (const nlohmann::json& line : vcas::read_metrics(out / "metrics.jsonl")) {
@@ -99,7 +97,7 @@ TEST_CASE("reliability: the seconds of a save count, also where a run goes on fr
 
 TEST_CASE("reliability: what a killed save or prune leaves goes at the next start") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
   const fs::path out = tiny.path() / "out";
   fs::copy(out / "checkpoint-20", out / "checkpoint-15.tmp");
   fs::copy(out / "checkpoint-20", out / "checkpoint-41.tmp-2");
@@ -110,7 +108,7 @@ TEST_CASE("reliability: what a killed save or prune leaves goes at the next star
   for (const std::string& name : theirs) write_text(out / name, "of the user");
   write_text(out / "metrics.jsonl.tmp-12", "{");
   fs::create_directory_symlink("nowhere", out / "best.tmp");
-  CHECK(tiny.train({"run.folder=out", "--resume"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "--resume"}));
   for (const std::string& name : theirs) CHECK(content(out / name) == "of the user");
   fs::remove_all(out / "checkpoint-10.tmp-mine");
   CHECK(saved_steps(out) == std::vector<std::int64_t>{20, 40});
@@ -121,13 +119,13 @@ TEST_CASE("reliability: what a killed save or prune leaves goes at the next star
 
 TEST_CASE("reliability: folders that are not a run's own stay") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out", "train.steps=2"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "train.steps=2"}));
   for (const char* name : {"new.dry-run", "new.dry-run.tmp", "ex.tmp"}) {
     fs::create_directories(tiny.path() / name);
     write_text(tiny.path() / name / "thesis", "years of work");
   }
-  CHECK(tiny.train({"run.folder=new", "--dry-run"}).code == 0);
-  CHECK(run(tiny.path(), {"export", "--model", "out", "--to", "ex"}).code == 0);
+  succeeded(tiny.train({"run.folder=new", "--dry-run"}));
+  succeeded(run(tiny.path(), {"export", "--model", "out", "--to", "ex"}));
   for (const char* name : {"new.dry-run", "new.dry-run.tmp", "ex.tmp"})
     CHECK(content(tiny.path() / name / "thesis") == "years of work");
   for (const char* name : {"new", "new.dry-run.tmp-2", "ex.tmp-2"})
@@ -139,18 +137,16 @@ TEST_CASE("reliability: a run goes on with as many threads as it had, and says s
   const std::vector<std::string> train = {"vcas-train",     "--config",
                                           "tiny.json",      "threads=0",
                                           "run.folder=out", "train.checkpoint_every=20"};
-  REQUIRE(run(tiny.path(), train, {"OMP_NUM_THREADS=2"}).code == 0);
+  succeeded(run(tiny.path(), train, {"OMP_NUM_THREADS=2"}));
   const std::string weights = tiny.weights("out");
   const nlohmann::json two = {2};
   CHECK(read_state(tiny.path() / "out/last")["threads"] == two);
   forget_after(tiny.path() / "out", 20);
   std::vector<std::string> resume = train;
   resume.emplace_back("--resume");
-  const Outcome other = run(tiny.path(), resume, {"OMP_NUM_THREADS=1"});
-  INFO(other.err);
-  CHECK(other.code == 0);
-  CHECK(contains(other.err, " · cpu (2 threads)\n"));
-  CHECK(contains(other.err, "  threads  2 as before, for the same bits; 1 are usable\n"));
+  const Outcome other = succeeded(run(tiny.path(), resume, {"OMP_NUM_THREADS=1"}));
+  check_contains(other.err, {" · cpu (2 threads)\n",
+                             "  threads  2 as before, for the same bits; 1 are usable\n"});
   CHECK(tiny.weights("out") == weights);
   CHECK(read_state(tiny.path() / "out/last")["threads"] == two);
   CHECK(nlohmann::json::parse(content(tiny.path() / "out/config.json"))["threads"] == 0);
@@ -207,7 +203,7 @@ TEST_CASE("reliability: a run that goes on from an older checkpoint stays on its
 
 TEST_CASE("reliability: a damaged state is refused, and its fault named") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out", "train.steps=2"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "train.steps=2"}));
   const fs::path checkpoint = tiny.path() / "out/checkpoint-2";
   const nlohmann::json good = read_state(checkpoint);
   const auto refused = [&](const nlohmann::json& state, const std::string& why) {
@@ -264,7 +260,7 @@ TEST_CASE("reliability: a damaged state is refused, and its fault named") {
 
 TEST_CASE("reliability: a checkpoint never holds numbers that are not finite") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out", "method.type=exact"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "method.type=exact"}));
   // The squares of gradients overflow in Adam's second moment; no weight moves by it.
   const Outcome outcome =
       tiny.train({"run.folder=huge", "method.type=exact", "optimizer.max_gradient_norm=0",
@@ -293,10 +289,9 @@ TEST_CASE("reliability: a checkpoint may be removed while it is evaluated") {
   for (int i = 0; i < 400000; ++i) rows += fmt::format("a b c a b c a b c\t{}\n", i % 2);
   write_text(tiny.path() / "test.tsv", rows);
   write_text(tiny.path() / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n");
-  REQUIRE(tiny.train({"run.folder=out", "train.steps=2", "data.type=text", "model.type=bert",
-                      "data.text.train_file=train.tsv", "data.text.test_file=train.tsv",
-                      "data.text.first=text", "data.text.vocabulary=vocab.txt"})
-              .code == 0);
+  succeeded(tiny.train({"run.folder=out", "train.steps=2", "data.type=text", "model.type=bert",
+                        "data.text.train_file=train.tsv", "data.text.test_file=train.tsv",
+                        "data.text.first=text", "data.text.vocabulary=vocab.txt"}));
   // While it reads the data it has all of the checkpoint.
   CHECK(shell(tiny.path(), R"(
     vcas eval --model out/last data.text.test_file=test.tsv data.text.cache=false 2>err & id=$!
@@ -308,7 +303,7 @@ TEST_CASE("reliability: a checkpoint may be removed while it is evaluated") {
 
 TEST_CASE("reliability: nothing waits for a pipe") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out", "train.steps=2"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "train.steps=2"}));
   fs::copy(tiny.path() / "out", tiny.path() / "copy",
            fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   const fs::path manifest = tiny.path() / "out/checkpoint-2/manifest.json";
@@ -419,12 +414,12 @@ TEST_CASE("reliability: a run does not go on with another image of the same size
                   {std::string("error: images/") + split + "/",
                    "0.jpg: is not what this run has read before, here or"});
     write(split, 0, 'a');
-    CHECK(train({"--resume"}).code == 0);
+    succeeded(train({"--resume"}));
     CHECK(tiny.weights("out") == weights);
   }
   write("train", 0, 'b');
   forget_after(tiny.path() / "out", 4);
-  CHECK(train({"--resume", "out", "--resume-mode=fork", "run.folder=fork"}).code == 0);
+  succeeded(train({"--resume", "out", "--resume-mode=fork", "run.folder=fork"}));
 }
 
 TEST_CASE("reliability: a run has the same bits each time, with one thread and with two") {
@@ -432,7 +427,7 @@ TEST_CASE("reliability: a run has the same bits each time, with one thread and w
   for (const char* threads : {"threads=1", "threads=2"}) {
     CAPTURE(threads);
     for (const char* folder : {"run.folder=a", "run.folder=b"})
-      REQUIRE(tiny.train({threads, folder, "--overwrite"}).code == 0);
+      succeeded(tiny.train({threads, folder, "--overwrite"}));
     for (const char* file : {"model.safetensors", "optimizer.safetensors"})
       CHECK(content(tiny.path() / "a/last" / file) == content(tiny.path() / "b/last" / file));
     const auto lines = [&](const char* run) {

@@ -17,7 +17,7 @@ const std::vector<std::string> kEndless = {"vcas-train", "--config", "tiny.json"
 
 TEST_CASE("a fork never replaces the run that it starts from") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=all/out"}).code == 0);
+  succeeded(tiny.train({"run.folder=all/out"}));
   fs::create_directory_symlink("all/out", tiny.path() / "link");
   const auto before = snapshot(tiny.path() / "all");
   for (const std::string& folder :
@@ -35,15 +35,15 @@ TEST_CASE("a fork never replaces the run that it starts from") {
 
   // A fork that is not told its folder gets one beside that of the run.
   const std::vector<std::string> fork = {"vcas-train", "--resume", "all/out", "--resume-mode=fork"};
-  CHECK(run(tiny.path(), with(fork, {"--overwrite"})).code == 0);
-  CHECK(run(tiny.path(), fork).code == 0);
+  succeeded(run(tiny.path(), with(fork, {"--overwrite"})));
+  succeeded(run(tiny.path(), fork));
   CHECK(snapshot(tiny.path() / "all/out") == std::map<std::string, std::string>(before));
-  REQUIRE(tiny.train({}).code == 0);
+  succeeded(tiny.train({}));
   for (const char* folder : {"runs/tiny-fork", "runs/tiny-fork-2"}) {
-    CHECK(tiny.train({"--resume", "--resume-mode=fork"}).code == 0);
+    succeeded(tiny.train({"--resume", "--resume-mode=fork"}));
     CHECK(fs::exists(tiny.path() / folder / "last"));
   }
-  CHECK(tiny.train({"--resume", "all/out-fork", "--resume-mode=fork"}).code == 0);
+  succeeded(tiny.train({"--resume", "all/out-fork", "--resume-mode=fork"}));
   CHECK(fs::exists(tiny.path() / "all/out-fork-fork/last"));
   CHECK(fs::exists(tiny.path() / "all/out-fork/last"));
   CHECK(fs::exists(tiny.path() / "all/out-fork-2/last"));
@@ -51,14 +51,14 @@ TEST_CASE("a fork never replaces the run that it starts from") {
 
 TEST_CASE("that a run was overwriting is not stored, and is no reason to overwrite") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out", "train.steps=1", "--overwrite"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "train.steps=1", "--overwrite"}));
   const fs::path file = tiny.path() / "out/last/config.json";
   nlohmann::json config = nlohmann::json::parse(content(file));
   CHECK(config["run"]["overwrite"] == false);
   config["run"]["overwrite"] = true;  // as earlier versions did
   write_text(file, config.dump(2));
   vcas::write_manifest(tiny.path() / "out/last");
-  REQUIRE(tiny.train({"run.folder=other", "train.steps=2"}).code == 0);
+  succeeded(tiny.train({"run.folder=other", "train.steps=2"}));
   const auto before = snapshot(tiny.path() / "other");
   check_failure(
       run(tiny.path(), {"vcas-train", "--resume", "out", "--resume-mode=fork", "run.folder=other"}),
@@ -68,7 +68,7 @@ TEST_CASE("that a run was overwriting is not stored, and is no reason to overwri
 
 TEST_CASE("a run that fails before it has saved leaves the one that it was to replace") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
   const fs::path out = tiny.path() / "out";
   auto before = snapshot(out);
   check_failure(tiny.train({"schedule.learning_rate=1e30", "schedule.kind=constant",
@@ -92,14 +92,13 @@ TEST_CASE("a run that fails before it has saved leaves the one that it was to re
   };
   kill_early(1);
   kill_early(2);
-  const Outcome resumed = tiny.train({"run.folder=out", "--resume"});
-  CHECK(resumed.code == 0);
+  const Outcome resumed = succeeded(tiny.train({"run.folder=out", "--resume"}));
   CHECK(contains(resumed.err, "resuming out/checkpoint-40 "));
   CHECK(saved_steps(out) == std::vector<std::int64_t>{20, 40});
   CHECK_FALSE(fs::exists(out / "replaced"));
 
   // One that has saved has replaced it.
-  CHECK(tiny.train({"run.folder=out", "--overwrite", "train.steps=10"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "--overwrite", "train.steps=10"}));
   CHECK(saved_steps(out) == std::vector<std::int64_t>{10});
   CHECK_FALSE(fs::exists(out / "replaced"));
 }
@@ -109,7 +108,7 @@ TEST_CASE("a run that was killed before it linked its best checkpoint keeps it")
   const std::vector<std::string> settings = {"run.folder=out", "train.eval_every=5",
                                              "train.steps=60", "schedule.learning_rate=0.02"};
   const fs::path out = tiny.path() / "out";
-  REQUIRE(tiny.train(with(settings, {"train.keep_checkpoints=100"})).code == 0);
+  succeeded(tiny.train(with(settings, {"train.keep_checkpoints=100"})));
   const auto state = [&] {
     return nlohmann::json::parse(content(out / "last/trainer_state.json"));
   };
@@ -118,21 +117,19 @@ TEST_CASE("a run that was killed before it linked its best checkpoint keeps it")
   const nlohmann::json end = state()["best"];
   forget_after(out, best);
   fs::create_directory_symlink("checkpoint-5", out / "best");  // the last that was linked
-  const Outcome resumed = tiny.train(with(settings, {"train.keep_checkpoints=1", "--resume"}));
-  INFO(resumed.err);
-  REQUIRE(resumed.code == 0);
+  const Outcome resumed =
+      succeeded(tiny.train(with(settings, {"train.keep_checkpoints=1", "--resume"})));
   CHECK(state()["best"] == end);
   CHECK(fs::read_symlink(out / "best") == "checkpoint-" + std::to_string(best));
   CHECK(contains(resumed.out, "best checkpoint-" + std::to_string(best) + " "));
-  CHECK(run(tiny.path(), {"eval", "--model", "out/best"}).code == 0);
+  succeeded(run(tiny.path(), {"eval", "--model", "out/best"}));
   CHECK(saved_steps(out) == std::vector<std::int64_t>{best, 60});
 }
 
 TEST_CASE("going on from an older checkpoint replaces the later ones only when told to") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out", "train.eval_every=5", "train.steps=60",
-                      "train.keep_checkpoints=100", "schedule.learning_rate=0.02"})
-              .code == 0);
+  succeeded(tiny.train({"run.folder=out", "train.eval_every=5", "train.steps=60",
+                        "train.keep_checkpoints=100", "schedule.learning_rate=0.02"}));
   const fs::path out = tiny.path() / "out";
   const auto before = snapshot(out);
   // One whose best evaluation so far was that of an earlier one.
@@ -163,7 +160,7 @@ TEST_CASE("going on from an older checkpoint replaces the later ones only when t
 
   // That one may have been pruned since.
   fs::remove_all(out / ("checkpoint-" + std::to_string(best)));
-  CHECK(run(tiny.path(), with(resume, {"--overwrite"})).code == 0);
+  succeeded(run(tiny.path(), with(resume, {"--overwrite"})));
   CHECK(fs::exists(out / "best/model.safetensors"));
   CHECK(fs::read_symlink(out / "last") == "checkpoint-60");
   CHECK(tiny.weights("out") == before.at((out / "checkpoint-60/model.safetensors").string()));
@@ -171,11 +168,10 @@ TEST_CASE("going on from an older checkpoint replaces the later ones only when t
 
 TEST_CASE("a checkpoint is resumed where its run is, whatever leads to it") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
   fs::create_directories(tiny.path() / "links");
   fs::create_directory_symlink("../out/checkpoint-40", tiny.path() / "links/favourite");
-  const Outcome linked = run(tiny.path(), {"vcas-train", "--resume", "links/favourite"});
-  CHECK(linked.code == 0);
+  succeeded(run(tiny.path(), {"vcas-train", "--resume", "links/favourite"}));
   CHECK(fs::read_symlink(tiny.path() / "out/last") == "checkpoint-40");
   CHECK(std::distance(fs::directory_iterator(tiny.path() / "links"), {}) == 1);
 
@@ -191,7 +187,7 @@ TEST_CASE("a checkpoint is resumed where its run is, whatever leads to it") {
 
 TEST_CASE("nothing is written where a run would remove it") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
   const auto before = snapshot(tiny.path() / "out");
   for (const char* folder : {"out/replaced", "out/checkpoint-7", "out/checkpoint-7.tmp", "out/last",
                              "out/best/finetune", "out/replaced/deep/er"}) {
@@ -206,11 +202,11 @@ TEST_CASE("nothing is written where a run would remove it") {
                  "out/best/finetune: belongs to the run in "));
   for (const char* folder : {"out/replaced", "out/best/hf"})
     CHECK(run(tiny.path(), {"export", "--model", "out", "--to", folder}).code == 73);
-  CHECK(tiny.train({"run.folder=out/tuned", "train.steps=1"}).code == 0);  // a name of no run's
+  succeeded(tiny.train({"run.folder=out/tuned", "train.steps=1"}));  // a name of no run's
   // A user's own folder stays.
   fs::create_directories(tiny.path() / "out/replaced");
   write_text(tiny.path() / "out/replaced/notes.txt", "years of work");
-  CHECK(run(tiny.path(), {"vcas-train", "--resume", "out"}).code == 0);
+  succeeded(run(tiny.path(), {"vcas-train", "--resume", "out"}));
   check_failure(tiny.train({"run.folder=out", "--overwrite"}), 73,
                 {"out: its \"replaced\" is of no run, and a run that is replaced waits "
                  "there\n  hint: move that folder away\n"});
@@ -229,7 +225,7 @@ TEST_CASE("nothing is written where a run would remove it") {
 
 TEST_CASE("a fork that is refused leaves no folder") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
   const Outcome fork =
       run(tiny.path(), {"vcas-train", "--resume", "out/checkpoint-20", "--resume-mode=fork",
                         "run.folder=new/fork", "--profile-steps", "20:30"});
@@ -243,8 +239,8 @@ TEST_CASE("a fork that is refused leaves no folder") {
 
 TEST_CASE("a run that is not told its folder gets the next one of its configuration") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"train.steps=1"}).code == 0);
-  REQUIRE(tiny.train({"train.steps=2"}).code == 0);
+  succeeded(tiny.train({"train.steps=1"}));
+  succeeded(tiny.train({"train.steps=2"}));
   CHECK(saved_steps(tiny.path() / "runs/tiny") == std::vector<std::int64_t>{1});
   CHECK(saved_steps(tiny.path() / "runs/tiny-2") == std::vector<std::int64_t>{2});
   for (const char* copy : {"tiny-8b", "tiny-07", "tiny-20251129", "tiny-9223372036854775807"})
@@ -253,7 +249,7 @@ TEST_CASE("a run that is not told its folder gets the next one of its configurat
   fs::remove_all(tiny.path() / "runs/tiny");
   const Outcome third = tiny.train({"train.steps=3", "--validate"});
   CHECK(contains(third.out, "output runs/tiny-3 writable"));
-  REQUIRE(tiny.train({"train.steps=3"}).code == 0);
+  succeeded(tiny.train({"train.steps=3"}));
   CHECK(saved_steps(tiny.path() / "runs/tiny-3") == std::vector<std::int64_t>{3});
 
   // --resume takes the newest with these settings and says so; another folder must be told.
@@ -261,8 +257,7 @@ TEST_CASE("a run that is not told its folder gets the next one of its configurat
                  "resuming runs/tiny-2/checkpoint-2 at step 2/2"));
   check_failure(tiny.train({"train.steps=7", "--resume"}), 78,
                 {"error: train.steps differs from the checkpoint (3 -> 7); this "});
-  const Outcome resumed = tiny.train({"train.steps=3", "--resume"});
-  CHECK(resumed.code == 0);
+  const Outcome resumed = succeeded(tiny.train({"train.steps=3", "--resume"}));
   CHECK(contains(resumed.err, "resuming runs/tiny-3/checkpoint-3 at step 3/3"));
   CHECK(contains(tiny.train({"train.steps=2", "--resume", "runs/tiny-2"}).err,
                  "resuming runs/tiny-2/checkpoint-2 at step 2/2"));
@@ -270,17 +265,17 @@ TEST_CASE("a run that is not told its folder gets the next one of its configurat
                 {"error: runs/tiny-2: the folder of another run\n"});
 
   // The configuration that a run has saved stands for another run of its own.
-  REQUIRE(run(tiny.path(), {"vcas-train", "--config", "runs/tiny-3/config.json"}).code == 0);
+  succeeded(run(tiny.path(), {"vcas-train", "--config", "runs/tiny-3/config.json"}));
   CHECK(saved_steps(tiny.path() / "runs/tiny-3-2") == std::vector<std::int64_t>{3});
   // Replacing is for the first one.
-  REQUIRE(tiny.train({"train.steps=4", "--overwrite"}).code == 0);
+  succeeded(tiny.train({"train.steps=4", "--overwrite"}));
   CHECK(saved_steps(tiny.path() / "runs/tiny") == std::vector<std::int64_t>{4});
 }
 
 TEST_CASE("a run that was killed before its first save is the one to go on with") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({}).code == 0);
-  REQUIRE(tiny.train({}).code == 0);
+  succeeded(tiny.train({}));
+  succeeded(tiny.train({}));
   const fs::path second = tiny.path() / "runs/tiny-2";
   for (const std::int64_t step : saved_steps(second))
     fs::remove_all(second / ("checkpoint-" + std::to_string(step)));
@@ -290,19 +285,19 @@ TEST_CASE("a run that was killed before its first save is the one to go on with"
       resumed.err ==
       "error: runs/tiny-2: no complete checkpoint\n"
       "  hint: start again without --resume; --overwrite run.folder=runs/tiny-2 takes its place\n");
-  CHECK(tiny.train({"--resume", "runs/tiny"}).code == 0);
-  CHECK(tiny.train({"--overwrite", "run.folder=runs/tiny-2"}).code == 0);
-  CHECK(tiny.train({"--resume"}).code == 0);
+  succeeded(tiny.train({"--resume", "runs/tiny"}));
+  succeeded(tiny.train({"--overwrite", "run.folder=runs/tiny-2"}));
+  succeeded(tiny.train({"--resume"}));
 }
 
 TEST_CASE("what stands beside a run has its name, from within the run too") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"train.steps=1"}).code == 0);
+  succeeded(tiny.train({"train.steps=1"}));
   const fs::path inside = tiny.path() / "runs/tiny";
-  CHECK(run(inside, {"vcas-train", "--resume", ".", "--resume-mode=fork"}).code == 0);
+  succeeded(run(inside, {"vcas-train", "--resume", ".", "--resume-mode=fork"}));
   for (const char* config : {"config.json", "./config.json", "last/config.json"})
-    CHECK(run(inside, {"vcas-train", config}).code == 0);
-  CHECK(run(inside, {"compare", "./config.json"}).code == 0);
+    succeeded(run(inside, {"vcas-train", config}));
+  succeeded(run(inside, {"compare", "./config.json"}));
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(tiny.path() / "runs"))
     names.push_back(entry.path().filename());
@@ -317,7 +312,7 @@ TEST_CASE("runs that start at the same time get folders of their own") {
   for (int i = 0; i < 4; ++i)
     processes.emplace_back(tiny.path(), std::vector<std::string>{"vcas-train", "--config",
                                                                  "tiny.json", "train.steps=1"});
-  for (const Process& process : processes) CHECK(process.wait().code == 0);
+  for (const Process& process : processes) succeeded(process.wait());
   for (const char* folder : {"tiny", "tiny-2", "tiny-3", "tiny-4"})
     CHECK(saved_steps(tiny.path() / "runs" / folder) == std::vector<std::int64_t>{1});
 }

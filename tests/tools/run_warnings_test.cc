@@ -10,8 +10,7 @@ TEST_CASE("steps that are clipped, most of them, are worth a warning") {
     std::vector<std::string> arguments = {"run.folder=out", "run.overwrite=true",
                                           "train.steps=120"};
     arguments.insert(arguments.end(), settings.begin(), settings.end());
-    const Outcome outcome = tiny.train(arguments);
-    REQUIRE(outcome.code == 0);
+    const Outcome outcome = succeeded(tiny.train(arguments));
     std::vector<std::string> messages;
     for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl"))
       if (line["event"] == "warning" && contains(line["message"], "max_gradient_norm")) {
@@ -33,7 +32,7 @@ TEST_CASE("steps that are clipped, most of them, are worth a warning") {
   CHECK(warnings({"optimizer.max_gradient_norm=1e-3", "method.type=exact"}).empty());
   CHECK(warnings({"optimizer.max_gradient_norm=1e-3", "optimizer.clip=predicted"}).empty());
   // Steps of a fork count from its beginning.
-  REQUIRE(tiny.train({"run.folder=old", "train.steps=300"}).code == 0);
+  succeeded(tiny.train({"run.folder=old", "train.steps=300"}));
   CHECK(contains(run(tiny.path(), {"vcas-train", "--resume", "old", "--resume-mode=fork",
                                    "train.steps=520", "optimizer.max_gradient_norm=1e-3"})
                      .err,
@@ -42,9 +41,8 @@ TEST_CASE("steps that are clipped, most of them, are worth a warning") {
 
 TEST_CASE("a run that is too short for a probe says so") {
   const TinyRun tiny;
-  const Outcome outcome = tiny.train(
-      {"run.folder=out", "train.steps=30", "method.update_every=0", "method.repeats=31"});
-  REQUIRE(outcome.code == 0);
+  const Outcome outcome = succeeded(tiny.train(
+      {"run.folder=out", "train.steps=30", "method.update_every=0", "method.repeats=31"}));
   CHECK(contains(outcome.err,
                  "warning: a probe takes 31 steps and the run has 30: all keep ratios stay 1 and "
                  "VCAS saves nothing\n"
@@ -55,8 +53,7 @@ TEST_CASE("a warm-up that the run never leaves is worth a warning") {
   const TinyRun tiny;
   const auto warns = [&](const std::string& warmup) {
     const Outcome outcome =
-        tiny.train({"run.folder=out", "run.overwrite=true", "train.steps=4", warmup});
-    REQUIRE(outcome.code == 0);
+        succeeded(tiny.train({"run.folder=out", "run.overwrite=true", "train.steps=4", warmup}));
     return contains(outcome.err,
                     "warning: the warm-up takes 4 steps and the run 4: the learning rate never "
                     "reaches schedule.learning_rate\n"
@@ -73,30 +70,28 @@ TEST_CASE("micro-batches of one item run without probes, and say so") {
   const TinyRun tiny;
   const std::string setting = GENERATE("train.micro_batch=1", "train.batch_size=1");
   const std::string probe = GENERATE("method.probe=in_place", "method.probe=separate");
-  const Outcome outcome = tiny.train({setting, probe, "run.folder=out"});
-  REQUIRE(outcome.code == 0);
-  CHECK(contains(outcome.err,
-                 "warning: probes need two items in a micro-batch and there is one: all keep "
-                 "ratios stay 1 and VCAS saves nothing\n"
-                 "  hint: raise train.micro_batch or train.batch_size, or set "
-                 "method.type=exact\n"));
-  CHECK(contains(outcome.err, "  method   vcas   no probes: exact training\n"));
+  const Outcome outcome = succeeded(tiny.train({setting, probe, "run.folder=out"}));
+  check_contains(outcome.err,
+                 {"warning: probes need two items in a micro-batch and there is one: all keep "
+                  "ratios stay 1 and VCAS saves nothing\n"
+                  "  hint: raise train.micro_batch or train.batch_size, or set "
+                  "method.type=exact\n",
+                  "  method   vcas   no probes: exact training\n"});
   int warnings = 0;
   for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl")) {
     CHECK(line["event"] != "variance");
     warnings += line["event"] == "warning";
   }
   CHECK(warnings == 1);
-  REQUIRE(tiny.train({setting, "method.type=exact", "run.folder=exact"}).code == 0);
+  succeeded(tiny.train({setting, "method.type=exact", "run.folder=exact"}));
   CHECK(tiny.weights("out") == tiny.weights("exact"));
 }
 
 TEST_CASE("a run whose ratios stay near 1 is told so, once") {
   const TinyRun tiny;
   const Outcome outcome =
-      tiny.train({"run.folder=out", "method.controller=budget", "method.tau_act=1e-9",
-                  "method.tau_w=1e-9", "model.pooling=mean"});
-  REQUIRE(outcome.code == 0);
+      succeeded(tiny.train({"run.folder=out", "method.controller=budget", "method.tau_act=1e-9",
+                            "method.tau_w=1e-9", "model.pooling=mean"}));
   const std::string text = "warning: The last keep ratios are near 1 (items ";
   const std::size_t first = outcome.err.find(text);
   CHECK(first != std::string::npos);
@@ -107,9 +102,7 @@ TEST_CASE("settings that nothing reads are worth a warning") {
   const TinyRun tiny;
   const auto warnings = [&](std::vector<std::string> settings) {
     settings.push_back("--validate");
-    const Outcome outcome = tiny.train(settings);
-    CHECK(outcome.code == 0);
-    return outcome.err;
+    return succeeded(tiny.train(settings)).err;
   };
   CHECK(warnings({}).empty());
   const std::string budget = " has no effect: method.controller is \"budget\"\n";
@@ -175,6 +168,6 @@ TEST_CASE("settings that nothing reads are worth a warning") {
   CHECK(warnings({"--epochs", "7", "train.steps=60"}) == steps);
   CHECK(warnings({"train.steps=60"}).empty());
   CHECK(warnings({"--epochs", "7", "train.steps=0"}).empty());
-  REQUIRE(tiny.train({"train.steps=1", "run.folder=out"}).code == 0);
+  succeeded(tiny.train({"train.steps=1", "run.folder=out"}));
   CHECK(run(tiny.path(), {"vcas-train", "out/config.json", "--validate"}).err.empty());
 }

@@ -14,11 +14,9 @@ TEST_CASE("texts that the vocabulary does not know are worth a warning", "[text]
   capitals[capitals.find('A')] = 'a';  // "label"
   write_text(tiny.path() / "capitals.tsv", capitals);
   const auto warned = [&](const std::string& setting) {
-    const Outcome outcome = tiny.train({"run.folder=out", "--overwrite", "train.steps=1",
-                                        "data.text.train_file=capitals.tsv",
-                                        "data.text.test_file=capitals.tsv", setting});
-    INFO(outcome.err);
-    CHECK(outcome.code == 0);
+    const Outcome outcome = succeeded(tiny.train({"run.folder=out", "--overwrite", "train.steps=1",
+                                                  "data.text.train_file=capitals.tsv",
+                                                  "data.text.test_file=capitals.tsv", setting}));
     return contains(outcome.err, "% of the tokens of the training texts are [UNK]; are vocab.txt");
   };
   CHECK_FALSE(warned("data.text.lower_case=true"));
@@ -36,10 +34,7 @@ TEST_CASE("plain text that the vocabulary does not know is worth a warning too",
       settings.insert(settings.end(), {"data.text.train_file=capitals.txt", "train.batch_size=1",
                                        "data.text.test_file=capitals.txt", "train.steps=1"});
       settings.insert(settings.end(), more.begin(), more.end());
-      const Outcome outcome = tiny.train(settings);
-      INFO(outcome.err);
-      CHECK(outcome.code == 0);
-      return outcome.err;
+      return succeeded(tiny.train(settings)).err;
     };
     CHECK(warnings({"--validate"}).empty());
     CHECK(contains(warnings({"--validate", "data.text.lower_case=false"}),
@@ -65,11 +60,10 @@ TEST_CASE("what a model cannot be exported for is said before its training", "[t
   CHECK(tiny.train({"--validate"}).err.empty());
   write_text(tiny.path() / "no_pad.txt", "[UNK]\n[CLS]\n[SEP]\na\nb\nc\n");
   const std::string warning = "warning: vcas export will not write the trained model: ";
-  const Outcome no_pad = tiny.train({"--validate", "data.text.vocabulary=no_pad.txt"});
-  CHECK(no_pad.code == 0);
+  const Outcome no_pad = succeeded(tiny.train({"--validate", "data.text.vocabulary=no_pad.txt"}));
   CHECK(no_pad.err == warning + "no_pad.txt has no token [PAD]\n");
-  const Outcome mean = tiny.train({"run.folder=out", "model.pooling=mean", "train.steps=1"});
-  CHECK(mean.code == 0);
+  const Outcome mean =
+      succeeded(tiny.train({"run.folder=out", "model.pooling=mean", "train.steps=1"}));
   const std::string why = "transformers has no class for a bert with model.pooling \"mean\"\n";
   CHECK(contains(mean.err, warning + why));
   check_failure(tiny.vcas({"export", "--model", "out/last", "--to", "hf"}), 78,

@@ -9,12 +9,11 @@ namespace fs = std::filesystem;
 
 TEST_CASE("each line of a table has its prediction, a blank one as an empty text", "[text]") {
   const TinyText tiny;
-  REQUIRE(tiny.train({"run.folder=out", "train.steps=1"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "train.steps=1"}));
   const auto lines = [&](const std::string& name, const std::string& text) {
     write_text(tiny.path() / name, text);
-    const Outcome outcome = tiny.vcas({"predict", "--model", "out/last", "--input", name});
-    INFO(outcome.err);
-    CHECK(outcome.code == 0);
+    const Outcome outcome =
+        succeeded(tiny.vcas({"predict", "--model", "out/last", "--input", name}));
     CHECK(outcome.err.empty());
     return std::count(outcome.out.begin(), outcome.out.end(), '\n') - 1;
   };
@@ -47,13 +46,9 @@ TEST_CASE("a blank line of a GLUE file is no row", "[text]") {
   write_text(glue / "train.tsv", labelled);
   write_text(glue / "dev.tsv", labelled + "\n");
   write_text(glue / "test.tsv", "index\tsentence\r\n0\ta\r\n1\tb\r\n2\tc\r\n\r\n");
-  REQUIRE(tiny.train({"data.type=glue", "data.text.task=SST-2", "data.text.labels=[]",
-                      "run.folder=out", "train.steps=1", "train.batch_size=2"})
-              .code == 0);
-  const Outcome outcome =
-      tiny.vcas({"predict", "--model", "out", "--glue-submission", "submission"});
-  INFO(outcome.err);
-  CHECK(outcome.code == 0);
+  succeeded(tiny.train({"data.type=glue", "data.text.task=SST-2", "data.text.labels=[]",
+                        "run.folder=out", "train.steps=1", "train.batch_size=2"}));
+  succeeded(tiny.vcas({"predict", "--model", "out", "--glue-submission", "submission"}));
   const std::string lines = content(tiny.path() / "submission/SST-2.tsv");
   CHECK(std::count(lines.begin(), lines.end(), '\n') == 4);
 }
@@ -131,8 +126,7 @@ TEST_CASE("exact training pads texts to the longest of its own", "[text]") {
   write_text(tiny.path() / "train.tsv", table);
   const auto padded = [&](const std::string& longest) {
     write_text(tiny.path() / "test.tsv", head + "a\tbad\n" + longest + "\tgood\n");
-    const Outcome trained = tiny.train({"train.steps=1", "run.folder=out", "--overwrite"});
-    REQUIRE(trained.code == 0);
+    succeeded(tiny.train({"train.steps=1", "run.folder=out", "--overwrite"}));
     const std::string metrics = content(tiny.path() / "out/metrics.jsonl");
     return nlohmann::json::parse(metrics.substr(0, metrics.find('\n')))["padded_step_flops"]
         .get<double>();
@@ -161,7 +155,7 @@ TEST_CASE("a class for almost every row is doubtful", "[text]") {
 
 TEST_CASE("what is missing is met with an example", "[text]") {
   const TinyText tiny;
-  REQUIRE(tiny.train({"run.folder=out", "train.steps=1"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "train.steps=1"}));
   check_failure(tiny.vcas({"predict", "--model", "out", "--input", "none.tsv"}), 66,
                 {"hint: --input names a table: in a .tsv file the line \"sentence\", then for each "
                  "text a line such as \"a fine film\"\n"});

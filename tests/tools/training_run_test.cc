@@ -25,13 +25,10 @@ double mean_loss(const fs::path& metrics, std::int64_t first, std::int64_t last)
 
 TEST_CASE("training lowers the loss and leaves a complete run behind") {
   const TinyRun tiny;
-  const Outcome outcome = tiny.train({"train.steps=200", "run.folder=out"});
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
-  CHECK(contains(outcome.out, "done in "));
-  CHECK(contains(outcome.out, "best checkpoint-"));
-  CHECK(contains(outcome.err, "vcas-train 0."));
-  CHECK(contains(outcome.err, " · seed 0 · cpu (1 threads)\n"));  // the device of "auto"
+  const Outcome outcome = succeeded(tiny.train({"train.steps=200", "run.folder=out"}));
+  check_contains(outcome.out, {"done in ", "best checkpoint-"});
+  check_contains(outcome.err,
+                 {"vcas-train 0.", " · seed 0 · cpu (1 threads)\n"});  // the device of "auto"
   CHECK_FALSE(contains(outcome.err, "\x1b"));
 
   const fs::path folder = tiny.path() / "out";
@@ -58,8 +55,8 @@ TEST_CASE("training lowers the loss and leaves a complete run behind") {
 
 TEST_CASE("metrics have one form in a run and a comparison, and the start says how to read them") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
-  REQUIRE(run(tiny.path(), {"compare", "tiny.json", "--folder", "twins"}).code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
+  succeeded(run(tiny.path(), {"compare", "tiny.json", "--folder", "twins"}));
   const auto keys = [&](const char* folder) {
     std::map<std::string, std::set<std::string>> of_event;
     for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / folder / "metrics.jsonl"))
@@ -104,11 +101,10 @@ TEST_CASE("metrics have one form in a run and a comparison, and the start says h
 
 TEST_CASE("the settings of a run are JSON, and each line of its log has a time") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out", "seed=3"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "seed=3"}));
   const fs::path out = tiny.path() / "out";
   CHECK(nlohmann::json::parse(content(out / "config.json"))["seed"] == 3);
-  CHECK(contains(content(out / "config.origins.txt"), "\"seed\": 3,"));
-  CHECK(contains(content(out / "config.origins.txt"), "// --set"));
+  check_contains(content(out / "config.origins.txt"), {"\"seed\": 3,", "// --set"});
   std::ifstream log(out / "log.txt");
   int lines = 0;
   for (std::string line; std::getline(log, line); ++lines) {
@@ -119,12 +115,12 @@ TEST_CASE("the settings of a run are JSON, and each line of its log has a time")
 
   // Earlier runs have comments in it.
   fs::rename(out / "config.origins.txt", out / "config.json");
-  CHECK(run(tiny.path(), {"vcas-train", "-c", "out/config.json", "--validate"}).code == 0);
+  succeeded(run(tiny.path(), {"vcas-train", "-c", "out/config.json", "--validate"}));
 }
 
 TEST_CASE("an evaluation that a signal cut short is noted once, whatever is killed then") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out", "train.checkpoint_every=20"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "train.checkpoint_every=20"}));
   // As if a signal had stopped the evaluation of step 20, and a kill the resumed run after it.
   const fs::path out = tiny.path() / "out";
   forget_after(out, 20);
@@ -134,7 +130,7 @@ TEST_CASE("an evaluation that a signal cut short is noted once, whatever is kill
   saved["best"]["step"] = 0;
   write_text(state, saved.dump());
   vcas::write_manifest(out / "checkpoint-20");
-  REQUIRE(tiny.train({"run.folder=out", "--resume"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "--resume"}));
   std::map<std::int64_t, int> evaluations;
   for (const nlohmann::json& line : vcas::read_metrics(out / "metrics.jsonl"))
     if (line["event"] == "eval") ++evaluations[line["step"]];
@@ -146,8 +142,7 @@ TEST_CASE("the end of a run says what was saved, whatever the probes") {
       GENERATE("method.probe=in_place", "method.probe=separate", "method.act_ratio=[0.25]");
   const TinyRun tiny;
   CAPTURE(setting);
-  const Outcome outcome = tiny.train({setting, "run.folder=out"});
-  REQUIRE(outcome.code == 0);
+  const Outcome outcome = succeeded(tiny.train({setting, "run.folder=out"}));
   const nlohmann::json end = tiny.end_of("out");
   const std::string unknown = " (time against exact is not known; vcas compare measures it)";
   if (!contains(setting, "in_place")) {  // no step is an exact one
@@ -168,8 +163,7 @@ TEST_CASE("the end of a run says what was saved, whatever the probes") {
     CHECK(saved <= high);
     CHECK(low * high > 0);
     CHECK(high - low <= 0.06);
-    CHECK(contains(outcome.out, "exact would take about"));
-    CHECK(contains(outcome.out, "; time "));
+    check_contains(outcome.out, {"exact would take about", "; time "});
   }
 }
 
@@ -199,13 +193,13 @@ TEST_CASE("an exact run's time is known from a mean ratio of each probe, kept by
     REQUIRE(got.size() == want.size());
     for (std::size_t i = 0; i < want.size(); ++i) CHECK_THAT(got[i], WithinRel(want[i], 1e-9));
   };
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
   CHECK(ratios("checkpoint-20").size() == 4);
   check_same(ratios("last"), measured(0));
   CHECK(ratios("last").size() == 8);
 
   forget_after(out, 20);
-  REQUIRE(tiny.train({"run.folder=out", "--resume"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "--resume"}));
   check_same(ratios("last"), measured(0));
 
   // A checkpoint that lacks them, as earlier ones do, goes on with those of later probes.
@@ -216,25 +210,24 @@ TEST_CASE("an exact run's time is known from a mean ratio of each probe, kept by
   saved["session"]["totals"]["exact_backwards"] = {1.5, 1.5};
   write_text(state, saved.dump());
   vcas::write_manifest(out / "checkpoint-20");
-  REQUIRE(tiny.train({"run.folder=out", "--resume"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "--resume"}));
   check_same(ratios("last"), measured(20));
 }
 
 TEST_CASE("the training loss at the end is that of the last tenth of the steps") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out", "train.checkpoint_every=7"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "train.checkpoint_every=7"}));
   const fs::path metrics = tiny.path() / "out/metrics.jsonl";
   const double loss = vcas::read_metrics(metrics).back()["train_loss"];
   CHECK_THAT(loss, WithinRel(mean_loss(metrics, 37, 40), 1e-6));
 
   // However few lines the log has, and also when a resume cuts the tenth in two.
-  REQUIRE(tiny.train({"run.folder=rare", "train.log_every=30", "train.checkpoint_every=38",
-                      "train.keep_checkpoints=9"})
-              .code == 0);
+  succeeded(tiny.train({"run.folder=rare", "train.log_every=30", "train.checkpoint_every=38",
+                        "train.keep_checkpoints=9"}));
   const fs::path rare = tiny.path() / "rare";
   CHECK(vcas::read_metrics(rare / "metrics.jsonl").back()["train_loss"] == loss);
   forget_after(rare, 38);
-  REQUIRE(tiny.train({"run.folder=rare", "train.log_every=30", "--resume"}).code == 0);
+  succeeded(tiny.train({"run.folder=rare", "train.log_every=30", "--resume"}));
   CHECK(vcas::read_metrics(rare / "metrics.jsonl").back()["train_loss"] == loss);
 }
 
@@ -246,7 +239,7 @@ TEST_CASE("a resumed run ends with the bits of an uninterrupted one") {
   CAPTURE(settings, step);
   const std::vector<std::string> arguments = {
       settings, "run.folder=out", "train.checkpoint_every=7", "train.keep_checkpoints=100"};
-  REQUIRE(tiny.train(arguments).code == 0);
+  succeeded(tiny.train(arguments));
   const std::string weights = tiny.weights("out");
   const fs::path folder = tiny.path() / "out";
   const std::string optimizer = content(folder / "last" / "optimizer.safetensors");
@@ -264,9 +257,7 @@ TEST_CASE("a resumed run ends with the bits of an uninterrupted one") {
   forget_after(folder, from);
   std::vector<std::string> again = arguments;
   again.push_back("--resume");
-  const Outcome resumed = tiny.train(again);
-  INFO(resumed.err);
-  REQUIRE(resumed.code == 0);
+  const Outcome resumed = succeeded(tiny.train(again));
   CHECK(contains(resumed.err, "resuming out/checkpoint-" + std::to_string(from) + " at step "));
   CHECK(tiny.weights("out") == weights);
   CHECK(content(folder / "last" / "optimizer.safetensors") == optimizer);
@@ -282,7 +273,7 @@ TEST_CASE("algorithms that were chosen by time stay with a run", "[device]") {
   const TinyRun tiny;
   const std::vector<std::string> arguments = {"device=emu", "tune_products=true", "run.folder=out",
                                               "train.steps=4", "train.checkpoint_every=2"};
-  REQUIRE(tiny.train(arguments).code == 0);
+  succeeded(tiny.train(arguments));
   const fs::path out = tiny.path() / "out";
   const auto state_of = [&](const char* checkpoint) {
     return nlohmann::json::parse(content(out / checkpoint / "trainer_state.json"));
@@ -301,7 +292,7 @@ TEST_CASE("algorithms that were chosen by time stay with a run", "[device]") {
   forget_after(out, 2);
   std::vector<std::string> again = arguments;
   again.push_back("--resume");
-  REQUIRE(tiny.train(again).code == 0);
+  succeeded(tiny.train(again));
   const nlohmann::json later = state_of("last")["session"]["products"];
   for (const auto& [product, algorithm] : products.items()) CHECK(later.at(product) == algorithm);
 
@@ -322,31 +313,28 @@ TEST_CASE("a run in bf16 saves weights of f32 and is resumed bit for bit", "[dev
                                         "train.batch_size=4",
                                         "train.eval_every=8",
                                         "data.synthetic.eval_items=8"};
-  REQUIRE(tiny.train(arguments).code == 0);
+  succeeded(tiny.train(arguments));
   const std::string weights = tiny.weights("out");
   CHECK(vcas::SafetensorsFile(tiny.path() / "out/last/model.safetensors").tensors()[0].dtype ==
         vcas::StoredType::kF32);
   forget_after(tiny.path() / "out", saved_steps(tiny.path() / "out").front());
   arguments.push_back("--resume");
-  const Outcome resumed = tiny.train(arguments);
-  INFO(resumed.err);
-  REQUIRE(resumed.code == 0);
+  succeeded(tiny.train(arguments));
   CHECK(tiny.weights("out") == weights);
 
   // Weights are f32, so another precision reads them; that is another run.
   arguments = {"device=cpu", "precision=f32", "run.folder=out", "--resume"};
   check_failure(tiny.train(arguments), 78, {"precision"});
-  CHECK(run(tiny.path(), {"eval", "--model", "out/last", "device=cpu", "precision=f32"}).code == 0);
+  succeeded(run(tiny.path(), {"eval", "--model", "out/last", "device=cpu", "precision=f32"}));
 }
 
 TEST_CASE("a device that is a step behind trains and reports as one that is not", "[device]") {
   const TinyRun tiny;
   const auto events = [&](const std::string& device) {
-    REQUIRE(tiny.train({"device=" + device, "run.folder=" + device.substr(0, 3), "train.steps=11",
-                        "train.batch_size=4", "train.eval_every=4", "train.checkpoint_every=3",
-                        "data.synthetic.eval_items=8", "train.keep_checkpoints=9",
-                        "method.probe=separate"})
-                .code == 0);
+    succeeded(tiny.train({"device=" + device, "run.folder=" + device.substr(0, 3), "train.steps=11",
+                          "train.batch_size=4", "train.eval_every=4", "train.checkpoint_every=3",
+                          "data.synthetic.eval_items=8", "train.keep_checkpoints=9",
+                          "method.probe=separate"}));
     std::string out;
     for (nlohmann::json line :
          vcas::read_metrics(tiny.path() / device.substr(0, 3) / "metrics.jsonl")) {
@@ -370,11 +358,10 @@ TEST_CASE("a device that is a step behind trains and reports as one that is not"
 TEST_CASE("probes and ratios of one leave the weights as exact training does") {
   const std::string probe = GENERATE("in_place", "separate");
   const TinyRun tiny;
-  REQUIRE(tiny.train({"method.type=exact", "run.folder=exact"}).code == 0);
+  succeeded(tiny.train({"method.type=exact", "run.folder=exact"}));
   // Ratios that no probe moves: s and nu have steps of nothing.
-  REQUIRE(tiny.train({"method.s_step=0", "method.weight_multiplier=1", "method.probe=" + probe,
-                      "run.folder=sampled"})
-              .code == 0);
+  succeeded(tiny.train({"method.s_step=0", "method.weight_multiplier=1", "method.probe=" + probe,
+                        "run.folder=sampled"}));
   CHECK(tiny.weights("exact") == tiny.weights("sampled"));
   REQUIRE(
       tiny.train({"method.act_ratio=[1.0]", "method.weight_ratio=[1.0]", "run.folder=ones"}).code ==
@@ -391,7 +378,7 @@ TEST_CASE("four micro-batches of 8 are one batch of 32") {
     std::vector<std::string> arguments = common;
     arguments.push_back(std::string("train.micro_batch=") + micro);
     arguments.push_back(std::string("run.folder=out") + micro);
-    REQUIRE(tiny.train(arguments).code == 0);
+    succeeded(tiny.train(arguments));
   }
   const vcas::SafetensorsFile whole(tiny.path() / "out0/last/model.safetensors");
   const vcas::SafetensorsFile parts(tiny.path() / "out8/last/model.safetensors");
@@ -410,7 +397,7 @@ TEST_CASE("a signal saves, and the run goes on as if there had been none") {
                                              "train.eval_every=1000"};
   std::vector<std::string> whole = {"vcas-train", "run.folder=whole"};
   whole.insert(whole.end(), settings.begin(), settings.end());
-  REQUIRE(run(tiny.path(), whole).code == 0);
+  succeeded(run(tiny.path(), whole));
 
   std::vector<std::string> cut = {"vcas-train", "run.folder=cut"};
   cut.insert(cut.end(), settings.begin(), settings.end());
@@ -422,7 +409,7 @@ TEST_CASE("a signal saves, and the run goes on as if there had been none") {
   CHECK_FALSE(contains(stopped.err, "error:"));
 
   cut.push_back("--resume");
-  REQUIRE(run(tiny.path(), cut).code == 0);
+  succeeded(run(tiny.path(), cut));
   CHECK(tiny.weights("cut") == tiny.weights("whole"));
 }
 
@@ -432,7 +419,7 @@ TEST_CASE("SIGUSR1 saves and the run goes on") {
                                       "train.eval_every=3000", "run.folder=out"});
   REQUIRE(wait_for_lines(tiny.path() / "out/metrics.jsonl", 30));
   process.signal(SIGUSR1);
-  REQUIRE(process.wait().code == 0);
+  succeeded(process.wait());
   CHECK(saved_steps(tiny.path() / "out").size() == 2);
 }
 
@@ -459,26 +446,23 @@ TEST_CASE("divergence leaves a note and the last checkpoint") {
 TEST_CASE("damaged and unfinished checkpoints are passed over and named") {
   const TinyRun tiny;
   const std::vector<std::string> arguments = {"run.folder=out"};
-  REQUIRE(tiny.train(arguments).code == 0);
+  succeeded(tiny.train(arguments));
   const fs::path folder = tiny.path() / "out";
   fs::create_directory(folder / "checkpoint-99.tmp");
   fs::resize_file(folder / "checkpoint-40/model.safetensors", 100);
-  const Outcome resumed = tiny.train({"run.folder=out", "--resume"});
-  CHECK(resumed.code == 0);
-  CHECK(contains(resumed.err, "ignored  checkpoint-99.tmp: not written to its end"));
-  CHECK(contains(resumed.err, "ignored  checkpoint-40: "));
-  CHECK(contains(resumed.err, "resuming out/checkpoint-20"));
+  const Outcome resumed = succeeded(tiny.train({"run.folder=out", "--resume"}));
+  check_contains(resumed.err, {"ignored  checkpoint-99.tmp: not written to its end",
+                               "ignored  checkpoint-40: ", "resuming out/checkpoint-20"});
 
   fs::resize_file(folder / "checkpoint-40/model.safetensors", 100);
-  const Outcome evaluated = run(tiny.path(), {"eval", "--model", "out"});
-  CHECK(evaluated.code == 0);
+  const Outcome evaluated = succeeded(run(tiny.path(), {"eval", "--model", "out"}));
   CHECK(contains(evaluated.out, "checkpoint-20"));
   CHECK(contains(evaluated.err, "warning: ignored checkpoint-40: "));
 }
 
 TEST_CASE("resuming with other settings is refused, a fork is not") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
   const Outcome refused = run(tiny.path(), {"vcas-train", "--resume", "out/checkpoint-20", "--set",
                                             "schedule.learning_rate=0.01", "--set", "seed=3"});
   CHECK(refused.code == 78);
@@ -489,22 +473,19 @@ TEST_CASE("resuming with other settings is refused, a fork is not") {
         "  hint: add --resume-mode=fork to start a new run from these weights and this optimizer "
         "state\n");
   // Settings of what is written, not of what is trained, are free.
-  CHECK(tiny.train({"run.folder=out", "--resume", "train.log_every=5"}).code == 0);
-  const Outcome fork =
+  succeeded(tiny.train({"run.folder=out", "--resume", "train.log_every=5"}));
+  const Outcome fork = succeeded(
       run(tiny.path(), {"vcas-train", "--resume", "out/checkpoint-20", "--resume-mode=fork",
-                        "schedule.learning_rate=0.01", "run.folder=fork"});
-  INFO(fork.err);
-  CHECK(fork.code == 0);
+                        "schedule.learning_rate=0.01", "run.folder=fork"}));
   CHECK(fs::exists(tiny.path() / "fork/checkpoint-40"));
 }
 
 TEST_CASE("a fork of a run with fixed ratios starts from the ratios of its own settings") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out", "method.act_ratio=[0.25]"}).code == 0);
-  REQUIRE(run(tiny.path(), {"vcas-train", "--resume", "out/checkpoint-20", "--resume-mode=fork",
-                            "method.act_ratio=[]", "method.s_step=0", "method.weight_multiplier=1",
-                            "run.folder=fork"})
-              .code == 0);
+  succeeded(tiny.train({"run.folder=out", "method.act_ratio=[0.25]"}));
+  succeeded(run(tiny.path(), {"vcas-train", "--resume", "out/checkpoint-20", "--resume-mode=fork",
+                              "method.act_ratio=[]", "method.s_step=0",
+                              "method.weight_multiplier=1", "run.folder=fork"}));
   int probes = 0;
   for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "fork/metrics.jsonl"))
     if (line["event"] == "variance") {
@@ -517,17 +498,17 @@ TEST_CASE("a fork of a run with fixed ratios starts from the ratios of its own s
 
 TEST_CASE("a folder holds one run, and another one only when told to") {
   const TinyRun tiny;
-  REQUIRE(tiny.train({"run.folder=out"}).code == 0);
+  succeeded(tiny.train({"run.folder=out"}));
   check_failure(tiny.train({"run.folder=out"}), 73,
                 {"error: out: the folder of another run", "--overwrite"});
   write_text(tiny.path() / "out/notes.txt", "of the user");
-  CHECK(tiny.train({"run.folder=out", "--overwrite", "train.steps=10"}).code == 0);
+  succeeded(tiny.train({"run.folder=out", "--overwrite", "train.steps=10"}));
   CHECK(saved_steps(tiny.path() / "out") == std::vector<std::int64_t>{10});
   CHECK(content(tiny.path() / "out/notes.txt") == "of the user");
 
   // "out/last/" is a checkpoint of "out", and no folder for another run.
-  CHECK(run(tiny.path(), {"vcas-train", "--resume", "out/last/"}).code == 0);
-  CHECK(run(tiny.path(), {"eval", "--model", "out/last/"}).code == 0);
+  succeeded(run(tiny.path(), {"vcas-train", "--resume", "out/last/"}));
+  succeeded(run(tiny.path(), {"eval", "--model", "out/last/"}));
   check_failure(tiny.train({"run.folder=out/last", "--overwrite"}), 73,
                 {"out/last: is a checkpoint, not the folder of a run"});
 
@@ -560,11 +541,9 @@ TEST_CASE("an MLP trains with every optimizer and schedule") {
   for (const char* optimizer : {"adam", "adamw", "sgd"})
     for (const char* kind : {"constant", "linear", "cosine"}) {
       CAPTURE(optimizer, kind);
-      const Outcome outcome =
+      succeeded(
           tiny.train({"model.type=mlp", "model.dropout=0", "data.synthetic.shape=[12]",
                       std::string("optimizer.name=") + optimizer,
-                      std::string("schedule.kind=") + kind, "run.folder=out", "--overwrite"});
-      INFO(outcome.err);
-      CHECK(outcome.code == 0);
+                      std::string("schedule.kind=") + kind, "run.folder=out", "--overwrite"}));
     }
 }

@@ -10,8 +10,7 @@ TEST_CASE("vocab: lines of text become a vocabulary that tokenises them") {
     return run(folder.path(), more);
   };
   const std::string text = "low low low low low\nLOWER\nl\u00f6wer,";
-  const Outcome outcome = vocab(text, {"--size", "19"});
-  CHECK(outcome.code == 0);
+  const Outcome outcome = succeeded(vocab(text, {"--size", "19"}));
   CHECK(outcome.out ==
         "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n,\n##e\nl\n##o\n##r\n##w\n##ow\nlow\n##er\nlower\n");
   write_text(folder.path() / "vocab.txt", outcome.out);
@@ -51,8 +50,7 @@ TEST_CASE("vocab: lines of text become a byte-level BPE") {
     return run(folder.path(), command);
   };
   const std::string text = "low low low\nlow low low\n";
-  const Outcome learnt = on(text, {"vocab", "--kind", "bpe", "--size", "260"});
-  CHECK(learnt.code == 0);
+  const Outcome learnt = succeeded(on(text, {"vocab", "--kind", "bpe", "--size", "260"}));
   write_text(folder.path() / "tokenizer.json", learnt.out);
   const auto tokenize = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"tokenize", "--vocab", "tokenizer.json"});
