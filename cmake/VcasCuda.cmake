@@ -1,11 +1,6 @@
 # The CUDA backend: the sources of kernels/device, compiled by nvcc where a toolkit is found.
 # VCAS_HAS_CUDA says whether it is built.
-set(VCAS_CUDA "auto" CACHE STRING "CUDA backend: auto, on or off")
-set_property(CACHE VCAS_CUDA PROPERTY STRINGS auto on off)
-if(NOT VCAS_CUDA MATCHES "^(auto|on|off)$")
-  message(FATAL_ERROR "VCAS_CUDA is \"${VCAS_CUDA}\"; it must be auto, on or off")
-endif()
-
+vcas_choice(VCAS_CUDA "CUDA backend" auto on off)
 set(VCAS_HAS_CUDA OFF)
 if(VCAS_CUDA STREQUAL "off")
   message(STATUS "CUDA: off")

@@ -13,10 +13,7 @@ if(VCAS_OPENMP)
 endif()
 
 # vcas_blas: the library of the CPU's matrix products. OpenBLAS needs only its run-time library.
-set_property(CACHE VCAS_BLAS PROPERTY STRINGS auto openblas eigen)
-if(NOT VCAS_BLAS MATCHES "^(auto|openblas|eigen)$")
-  message(FATAL_ERROR "VCAS_BLAS is \"${VCAS_BLAS}\"; it must be auto, openblas or eigen")
-endif()
+vcas_choice(VCAS_BLAS "GEMM on the CPU" auto openblas eigen)
 set(VCAS_OPENBLAS OFF)
 if(NOT VCAS_BLAS STREQUAL "eigen")
   find_library(VCAS_OPENBLAS_LIBRARY NAMES libopenblas.so.0 openblas)

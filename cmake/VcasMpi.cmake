@@ -1,11 +1,6 @@
 # libvcas_mpi.so: the one library that links MPI. The program loads it where MPI has started it.
 # VCAS_HAS_MPI says whether it is built.
-set(VCAS_MPI "auto" CACHE STRING "Several processes by MPI: auto, on or off")
-set_property(CACHE VCAS_MPI PROPERTY STRINGS auto on off)
-if(NOT VCAS_MPI MATCHES "^(auto|on|off)$")
-  message(FATAL_ERROR "VCAS_MPI is \"${VCAS_MPI}\"; it must be auto, on or off")
-endif()
-
+vcas_choice(VCAS_MPI "Several processes by MPI" auto on off)
 set(VCAS_HAS_MPI OFF)
 if(VCAS_MPI STREQUAL "off")
   message(STATUS "MPI: off")

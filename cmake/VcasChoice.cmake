@@ -1,0 +1,11 @@
+# vcas_choice(<name> <help> <value>...): a setting with one of these values.
+# The first is the default.
+function(vcas_choice name help)
+  list(GET ARGN 0 default)
+  list(JOIN ARGN ", " values)
+  set(${name} ${default} CACHE STRING "${help}: ${values}")
+  set_property(CACHE ${name} PROPERTY STRINGS ${ARGN})
+  if(NOT "${${name}}" IN_LIST ARGN)
+    message(FATAL_ERROR "${name} is \"${${name}}\"; it must be one of ${values}")
+  endif()
+endfunction()
