@@ -42,7 +42,7 @@ TEST_CASE("ranks: mpirun trains, evaluates and resumes", "[mpi]") {
   for (const json& line : lines)
     if (line["event"] == "train") steps.push_back(line["step"]);
   CHECK(steps.size() == 40);
-  CHECK(json::parse(content(tiny.path() / "whole/last/config.json"))["train"]["micro_batch"] == 8);
+  CHECK(tiny.json("whole/last/config.json")["train"]["micro_batch"] == 8);
 
   SECTION("the same bits again") {
     succeeded(tiny.mpirun(2, "run.folder=again train.checkpoint_every=10"));
@@ -90,8 +90,7 @@ TEST_CASE("ranks: mpirun trains, evaluates and resumes", "[mpi]") {
     CHECK(tiny.weights("known") == want);
   }
   SECTION("the evaluation is that of one process") {
-    const Outcome eval = succeeded(run(tiny.path(), {"eval", "--model", "whole/last", "--json"}));
-    const json alone = json::parse(eval.out);
+    const json alone = tiny.eval("whole/last");
     for (const json& line : lines)
       if (line["event"] == "eval" && line["step"] == 40) {
         CHECK(line["loss"].get<double>() == alone["eval_loss"].get<double>());
@@ -308,7 +307,7 @@ TEST_CASE("ranks: an evaluation that diverges on one rank ends all with a note",
                              "vcas-train tiny.json run.folder=out train.steps=2 "
                              "model.pretrained=first");
   check_failure(outcome, 70, {"error: rank 0 (", "evaluation at step 2: loss is nan on rank 1"});
-  CHECK(json::parse(content(tiny.path() / "out/crash-2.json"))["ranks"] == 2);
+  CHECK(tiny.json("out/crash-2.json")["ranks"] == 2);
   CHECK_FALSE(contains(outcome.err, "error: rank 1 ("));
 }
 

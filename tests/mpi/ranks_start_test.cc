@@ -159,7 +159,7 @@ TEST_CASE("ranks: each has threads of its own, and a resume keeps them", "[mpi]"
              resume;
     };
     succeeded(tiny.shell(on_two_ranks(with_threads(first), with_threads(second))));
-    const json state = json::parse(content(tiny.path() / "out/last/trainer_state.json"));
+    const json state = tiny.json("out/last/trainer_state.json");
     CHECK(state["threads"] == json{1, 2});
     return tiny.weights("out");
   };
@@ -190,7 +190,7 @@ TEST_CASE("ranks: threads are kept for as many ranks only", "[mpi]") {
   const std::string arguments = kSaves + "threads=0 run.folder=out ";
   REQUIRE(tiny.shell("OMP_NUM_THREADS=3 vcas-train tiny.json train.steps=20 " + arguments).code ==
           0);
-  REQUIRE(json::parse(content(tiny.path() / "out/last/trainer_state.json"))["threads"] == json{3});
+  REQUIRE(tiny.json("out/last/trainer_state.json")["threads"] == json{3});
   const Outcome one = tiny.shell("vcas-train tiny.json --resume train.steps=20 " + arguments);
   INFO(one.err);
   CHECK(contains(one.err, "  threads  3 as before, for the same bits; 1 are usable"));

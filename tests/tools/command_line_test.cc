@@ -196,8 +196,8 @@ TEST_CASE("durations are steps or epochs") {
                         "--train.log_every", "0.25ep", "--folder", "five", "vcas.update_every=0"}));
   CHECK(fs::exists(tiny.path() / "five/checkpoint-5"));
   std::vector<int> logged;
-  for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "five/metrics.jsonl"))
-    if (line["event"] == "train") logged.push_back(line["step"]);
+  for (const nlohmann::json& line : events_of(tiny.path() / "five/metrics.jsonl", "train"))
+    logged.push_back(line["step"]);
   CHECK(logged == std::vector<int>{4});
 }
 

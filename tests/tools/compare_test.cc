@@ -51,8 +51,8 @@ TEST_CASE("a comparison that was stopped goes on to the numbers of one that was 
     CHECK(contains(resumed.err, std::string(name) + ": resuming " + folder + "/checkpoint-"));
     CHECK(tiny.weights(folder) == tiny.weights(std::string("whole/") + name));
     std::int64_t steps = 0;
-    for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / folder / "metrics.jsonl"))
-      if (line["event"] == "train") CHECK(line["step"] == ++steps);
+    for (const nlohmann::json& line : events_of(tiny.path() / folder / "metrics.jsonl", "train"))
+      CHECK(line["step"] == ++steps);
     CHECK(steps == 1000);
     succeeded(run(tiny.path(), {"eval", "--model", folder + "/best"}));
     succeeded(run(tiny.path(), {"eval", "--model", folder}));
@@ -114,11 +114,7 @@ TEST_CASE("a comparison that cannot begin leaves no folder") {
 TEST_CASE("a comparison that fails before it has saved leaves the one that it was to replace") {
   const TinyRun tiny;
   const std::vector<std::string> compare = {"compare", "tiny.json", "--folder", "out"};
-  const auto with = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments = compare;
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return arguments;
-  };
+  const auto with = [&](const std::vector<std::string>& more) { return ::with(compare, more); };
   succeeded(run(tiny.path(), compare));
   const std::string numbers = content(tiny.path() / "out/compare.json");
   const std::string weights = tiny.weights("out/vcas");
@@ -190,7 +186,7 @@ TEST_CASE("numbers that are the same for all seeds have no spread") {
   const TinyRun tiny;
   succeeded(run(tiny.path(), {"compare", "tiny.json", "--folder", "out", "--seeds", "0,1,2,3,4,5,6",
                               "train.steps=1"}));
-  const auto all = nlohmann::json::parse(content(tiny.path() / "out/compare.json"));
+  const auto all = tiny.json("out/compare.json");
   for (const nlohmann::json& variant : all["summary"]) {
     CHECK(variant["values"]["steps"] ==
           nlohmann::json({{"mean", 1.0}, {"spread", 0.0}, {"seeds", 7.0}}));

@@ -60,7 +60,7 @@ TEST_CASE("compare: variants at seeds have means, spreads and paired differences
   const Outcome outcome = run(tiny.path(), three_variants({"--folder", "out"}));
   INFO(outcome.err << outcome.out);
   REQUIRE(outcome.code == 0);
-  const json all = json::parse(content(tiny.path() / "out/compare.json"));
+  const json all = tiny.json("out/compare.json");
   CHECK(all["base"] == "exact");
   CHECK(all["seeds"] == json({3, 0, 7}));
   REQUIRE(all["runs"].size() == 9);
@@ -111,7 +111,7 @@ TEST_CASE("compare: what sampling added, and savings over padded texts") {
   const TinyText tiny;
   succeeded(tiny.vcas({"compare", "tiny.json", "--folder", "out", "method.update_every=4",
                        "--variant", "exact", "--variant", "sampled: method.type=vcas"}));
-  const json all = json::parse(content(tiny.path() / "out/compare.json"));
+  const json all = tiny.json("out/compare.json");
   double items = 0, rows = 0, exact = 0, padded = 0;
   for (const json& line : vcas::read_metrics(tiny.path() / "out/sampled/metrics.jsonl")) {
     if (line["event"] == "start") padded = line["padded_step_flops"];
@@ -138,7 +138,7 @@ TEST_CASE("compare: what sampling added, and savings over padded texts") {
 TEST_CASE("compare: the tables have the numbers of compare.json") {
   const TinyRun tiny;
   const Outcome outcome = succeeded(run(tiny.path(), three_variants({"--folder", "out"})));
-  const json all = json::parse(content(tiny.path() / "out/compare.json"));
+  const json all = tiny.json("out/compare.json");
   const std::vector<std::string> csv = lines_of(content(tiny.path() / "out/compare.csv"));
   REQUIRE(csv.size() == 10);
   CHECK(csv[0].starts_with("variant,seed,steps,train_loss,eval_loss,"));
@@ -171,8 +171,8 @@ TEST_CASE("compare: a run beside others has the bits of a run alone, and leaves 
   succeeded(run(tiny.path(), three_variants({"--folder", "out"})));
   const auto losses = [&](const char* folder) {
     std::vector<double> list;
-    for (const json& line : vcas::read_metrics(tiny.path() / folder / "metrics.jsonl"))
-      if (line["event"] == "train") list.push_back(line["loss"]);
+    for (const json& line : events_of(tiny.path() / folder / "metrics.jsonl", "train"))
+      list.push_back(line["loss"]);
     return list;
   };
   succeeded(tiny.train({"seed=7", "train.steps=60", "optimizer.weight_decay=0.01",
@@ -194,11 +194,11 @@ TEST_CASE("compare: the time until a measure is that of the first evaluation tha
   const TinyRun tiny;
   const auto compare = [&](const std::vector<std::string>& more,
                            const std::string& measure = "accuracy") {
-    std::vector<std::string> arguments = {"compare", "tiny.json", "train.eval_every=4",
-                                          "train.best_measure=" + measure, "--overwrite"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const Outcome outcome = succeeded(run(tiny.path(), arguments));
-    const json all = json::parse(content(tiny.path() / "runs/tiny-compare/compare.json"));
+    const Outcome outcome =
+        succeeded(run(tiny.path(), with({"compare", "tiny.json", "train.eval_every=4",
+                                         "train.best_measure=" + measure, "--overwrite"},
+                                        more)));
+    const json all = tiny.json("runs/tiny-compare/compare.json");
     const double target =
         more.empty() ? all["runs"][0]["eval_" + measure].get<double>() : std::stod(more[1]);
     const std::string reached = more.empty() ? measure : "accuracy";
@@ -222,7 +222,7 @@ TEST_CASE("compare: the time until a measure is that of the first evaluation tha
   CHECK(contains(compare({}, "loss"), "\nseconds until loss of exact "));
   CHECK(contains(compare({"--to-accuracy", "0.3"}, "loss"), "\nTFLOP until accuracy 0.3 "));
   // As good as the best one, no better: accuracies of 64 items are exact in decimals.
-  const json all = json::parse(content(tiny.path() / "runs/tiny-compare/compare.json"));
+  const json all = tiny.json("runs/tiny-compare/compare.json");
   compare({"--to-accuracy", all["runs"][0]["best"]["accuracy"].dump()});
   const std::string never = compare({"--to-accuracy", "1"});
   CHECK(contains(never.substr(never.find("\nseconds until accuracy 1 ")), " never "));
@@ -237,7 +237,7 @@ TEST_CASE("compare: an accuracy that some seeds never had has no mean") {
     return outcome.out;
   };
   compare("0.5");
-  const json all = json::parse(content(tiny.path() / "runs/tiny-compare/compare.json"));
+  const json all = tiny.json("runs/tiny-compare/compare.json");
   const auto best = [&](std::size_t run) {
     return all["runs"][run]["best"]["accuracy"].get<double>();
   };
@@ -255,9 +255,7 @@ TEST_CASE("compare: seeds that are finished are not run again after a stop or a 
   const TinyRun tiny;
   const std::vector<std::string> settings = {"train.steps=400", "train.eval_every=100"};
   const auto arguments = [&](const std::string& folder) {
-    std::vector<std::string> all = three_variants({"--folder", folder, "--json"});
-    all.insert(all.end(), settings.begin(), settings.end());
-    return all;
+    return with(three_variants({"--folder", folder, "--json"}), settings);
   };
   const Outcome whole = succeeded(run(tiny.path(), arguments("whole")));
   const int signal = GENERATE(SIGTERM, SIGKILL);
@@ -301,11 +299,7 @@ TEST_CASE("compare: a run that diverges leaves the others as they are") {
       "--variant",
       "hot: method.type=exact schedule.learning_rate=1e30 schedule.kind=constant",
       "train.checkpoint_every=1"};
-  const auto compare = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments = hot;
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return arguments;
-  };
+  const auto compare = [&](const std::vector<std::string>& more) { return with(hot, more); };
   const Outcome outcome = run(tiny.path(), compare({"--folder", "out", "train.steps=20"}));
   INFO(outcome.err << outcome.out);
   REQUIRE(outcome.code == 70);
@@ -323,7 +317,7 @@ TEST_CASE("compare: a run that diverges leaves the others as they are") {
     CHECK(saved_steps(tiny.path() / "out/exact/seed" += seed).empty());
   }
   CHECK(contains(outcome.err, "\n  hint: try a lower schedule.learning_rate"));
-  const json all = json::parse(content(tiny.path() / "out/compare.json"));
+  const json all = tiny.json("out/compare.json");
   for (const json& run : all["runs"]) {
     const bool diverged = run["variant"] == "hot";
     CHECK(run.contains("steps") != diverged);
@@ -394,7 +388,7 @@ TEST_CASE("compare: numbers of unequal steps are not shown") {
   const TinyRun tiny;
   succeeded(run(tiny.path(), {"compare", "tiny.json", "--folder", "out", "train.steps=1000",
                               "train.eval_every=1000", "train.checkpoint_every=500"}));
-  json all = json::parse(content(tiny.path() / "out/compare.json"));
+  json all = tiny.json("out/compare.json");
   for (json& run : all["runs"]) run.erase("evaluations");
   write_text(tiny.path() / "out/compare.json", all.dump());
   forget_after(tiny.path() / "out/vcas", 500);
@@ -418,9 +412,7 @@ TEST_CASE("compare: seeds that fail before they have saved leave what they were 
                            "long/seed7/config.json"})
     before[file] = content(tiny.path() / "out" / file);
   const auto overwrite = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments = {"--folder", "out", "--overwrite"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run(tiny.path(), three_variants(arguments));
+    return run(tiny.path(), three_variants(with({"--folder", "out", "--overwrite"}, more)));
   };
   CHECK(overwrite({"schedule.learning_rate=1e30", "schedule.kind=constant"}).code == 70);
   for (const auto& [file, text] : before) CHECK(content(tiny.path() / "out" / file) == text);
@@ -449,14 +441,14 @@ TEST_CASE("compare: a folder of an earlier program goes on, and configurations o
   text.replace(0, 1, "{\"run\": {\"folder\": \"unused\"},");
   write_text(tiny.path() / "long.json", text);
   succeeded(run(tiny.path(), {"compare", "long.json", "tiny.json", "--folder", "out"}));
-  json comparison = json::parse(content(tiny.path() / "out/compare.json"));
+  json comparison = tiny.json("out/compare.json");
   json earlier;
   for (const json& run : comparison["runs"])
     earlier["runs"].push_back({{"name", run["name"]}, {"steps", run["steps"]}});
   write_text(tiny.path() / "out/compare.json", earlier.dump());
   const Outcome resumed = succeeded(run(tiny.path(), {"compare", "--resume", "out"}));
   CHECK(contains(resumed.err, "long: resuming out/long/checkpoint-130 at step 130/130"));
-  json resumed_comparison = json::parse(content(tiny.path() / "out/compare.json"));
+  json resumed_comparison = tiny.json("out/compare.json");
   for (std::size_t i = 0; i < 2; ++i)
     for (const char* key : {"steps", "train_loss", "flops", "best", "eval_loss"})
       CHECK(resumed_comparison["runs"][i][key] == comparison["runs"][i][key]);
@@ -534,8 +526,7 @@ TEST_CASE("compare: bad variants and seeds have errors of their own") {
       {{"other.json", exact}, 2, "error: --variant is for one configuration\n"},
   };
   for (const Case& test : cases) {
-    std::vector<std::string> arguments = {"compare", "tiny.json"};
-    arguments.insert(arguments.end(), test.arguments.begin(), test.arguments.end());
+    const std::vector<std::string> arguments = with({"compare", "tiny.json"}, test.arguments);
     const Outcome outcome = run(tiny.path(), arguments);
     CAPTURE(arguments);
     check_failure(outcome, test.code, {test.error});
@@ -545,9 +536,7 @@ TEST_CASE("compare: bad variants and seeds have errors of their own") {
   succeeded(run(tiny.path(), {"compare", "tiny.json", "--folder", "out"}));
   for (const std::vector<std::string>& folder :
        {std::vector<std::string>{"--resume", "out"}, {"--resume", "run.folder=out"}}) {
-    std::vector<std::string> arguments = {"compare", "tiny.json", "--seeds", "0,1"};
-    arguments.insert(arguments.end(), folder.begin(), folder.end());
-    check_failure(run(tiny.path(), arguments), 78,
+    check_failure(run(tiny.path(), with({"compare", "tiny.json", "--seeds", "0,1"}, folder)), 78,
                   {"error: out compares exact, vcas, not exact/seed0, vcas/seed0, exact/seed1, "
                    "vcas/seed1\n  hint: vcas compare --resume out goes on with what it has\n"});
   }

@@ -24,15 +24,10 @@ struct Overfitting : TinyRun {
                                              "schedule.learning_rate=0.01"};
 
   Outcome run_it(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> arguments = settings;
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return train(arguments);
+    return train(with(settings, more));
   }
   std::vector<nlohmann::json> events(const std::string& name) const {
-    std::vector<nlohmann::json> found;
-    for (const nlohmann::json& line : vcas::read_metrics(path() / "out/metrics.jsonl"))
-      if (line["event"] == name) found.push_back(line);
-    return found;
+    return events_of(path() / "out/metrics.jsonl", name);
   }
 };
 
@@ -88,14 +83,12 @@ TEST_CASE("ending: skipped steps are noted, and a resumed run skips the same one
   const std::vector<std::string> settings = {"run.folder=out", "train.steps=120",
                                              "train.eval_every=60", "train.batch_size=4",
                                              "optimizer.skip_deviations=1.5"};
-  const auto train = [&](std::vector<std::string> more) {
-    more.insert(more.end(), settings.begin(), settings.end());
-    return tiny.train(more);
+  const auto train = [&](const std::vector<std::string>& more) {
+    return tiny.train(with(more, settings));
   };
   const auto skipped = [&] {
     std::vector<std::int64_t> steps;
-    for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl")) {
-      if (line["event"] != "train") continue;
+    for (const nlohmann::json& line : events_of(tiny.path() / "out/metrics.jsonl", "train")) {
       CHECK((line["clip_factor"] == 0) == line["skipped"].get<bool>());
       if (line["skipped"] == true) steps.push_back(line["step"]);
     }

@@ -6,9 +6,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-Outcome fork(const TinyText& tiny, std::vector<std::string> settings) {
-  settings.insert(settings.begin(), {"--resume", "out", "--resume-mode=fork", "run.folder=fork"});
-  return tiny.train(settings);
+Outcome fork(const TinyText& tiny, const std::vector<std::string>& settings) {
+  return tiny.train(with({"--resume", "out", "--resume-mode=fork", "run.folder=fork"}, settings));
 }
 
 void replace_all(const fs::path& file, const std::string& from, const std::string& to) {
@@ -140,9 +139,8 @@ TEST_CASE("a fork keeps the optimizer", "[fork]") {
 
 TEST_CASE("a fork evaluates on nothing that its checkpoint was trained on", "[fork]") {
   const TinyText tiny;
-  const auto held_out = [&](std::vector<std::string> settings) {
-    settings.insert(settings.end(), {"data.validation_share=0.25", "data.text.test_file="});
-    return settings;
+  const auto held_out = [&](const std::vector<std::string>& settings) {
+    return with(settings, {"data.validation_share=0.25", "data.text.test_file="});
   };
   succeeded(tiny.train(held_out({"run.folder=out"})));
   succeeded(fork(tiny, held_out({"--validate", "data.text.max_length=10"})));
@@ -159,10 +157,9 @@ TEST_CASE("a fork evaluates on nothing that its checkpoint was trained on", "[fo
             .train({"--resume", "out", "--resume-mode=fork", "--validate", "seed=5",
                     "data.validation_share=0.25"})
             .code == 0);  // other items
-  const auto as_mlm = [&](std::vector<std::string> settings) {
-    settings.insert(settings.end(), {"data.type=mlm", "model.head=mlm", "data.text.labels=[]",
-                                     "data.text.train_file=corpus.txt"});
-    return held_out(settings);
+  const auto as_mlm = [&](const std::vector<std::string>& settings) {
+    return held_out(with(settings, {"data.type=mlm", "model.head=mlm", "data.text.labels=[]",
+                                    "data.text.train_file=corpus.txt"}));
   };
   succeeded(tiny.train(as_mlm({"run.folder=mlm", "train.steps=1", "train.batch_size=1"})));
   check_failure(tiny.train(as_mlm({"--resume", "mlm", "--resume-mode=fork", "--validate",

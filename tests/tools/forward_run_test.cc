@@ -18,9 +18,8 @@ const std::string kOtherItems =
     "  hint: bring the files back, or choose a method that remembers no items, such as vcas with "
     "method.forward=false\n";
 
-std::vector<std::string> with_forward(std::vector<std::string> settings) {
-  settings.insert(settings.end(), kForward.begin(), kForward.end());
-  return settings;
+std::vector<std::string> with_forward(const std::vector<std::string>& settings) {
+  return with(settings, kForward);
 }
 
 }  // namespace
@@ -69,7 +68,7 @@ TEST_CASE("a comparison with SampleF shows the items in the forward", "[forward]
   REQUIRE(outcome.code == 0);
   CHECK(contains(outcome.out, "items in the forward"));
   CHECK(contains(outcome.out, "added variance / V_s, SampleF"));
-  const nlohmann::json result = nlohmann::json::parse(content(tiny.path() / "twins/compare.json"));
+  const nlohmann::json result = tiny.json("twins/compare.json");
   CHECK(result["runs"][0]["forward_share"] == 1);
   CHECK(result["runs"][1]["forward_share"] < 0.9);
   CHECK_FALSE(result["runs"][0].contains("added_variance"));
@@ -93,9 +92,7 @@ TEST_CASE("a resumed run with SampleF has the bits of the whole run", "[forward]
   const TinyText texts;
   const auto check = [](const auto& tiny, const std::vector<std::string>& settings) {
     const auto arguments = [&](const std::vector<std::string>& more) {
-      std::vector<std::string> all = with_forward(more);
-      all.insert(all.end(), settings.begin(), settings.end());
-      return all;
+      return with(with_forward(more), settings);
     };
     const Outcome whole = succeeded(tiny.train(arguments({"run.folder=whole"})));
     succeeded(tiny.train(arguments({"run.folder=parts"})));

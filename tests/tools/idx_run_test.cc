@@ -31,9 +31,9 @@ TEST_CASE("a share of the training data is evaluated on, in eval and after a res
   check_failure(train_idx(tiny, {"run.folder=out"}), 66,
                 {"idx/t10k-images-idx3-ubyte: no such file",
                  "data.validation_share=0.1 does without the last two"});
-  const auto train = [&](std::vector<std::string> settings) {
-    settings.insert(settings.end(), {"data.validation_share=0.25", "train.eval_every=30"});
-    const Outcome outcome = succeeded(train_idx(tiny, settings));
+  const auto train = [&](const std::vector<std::string>& settings) {
+    const Outcome outcome = succeeded(
+        train_idx(tiny, with(settings, {"data.validation_share=0.25", "train.eval_every=30"})));
     return outcome;
   };
   CHECK(contains(train({"run.folder=out"}).err, "train 72 · test 24 held out"));
@@ -52,10 +52,10 @@ TEST_CASE("a share of the training data is evaluated on, in eval and after a res
     CHECK(eval(setting).code == 78);
   CHECK(nlohmann::json::parse(eval("data.eval_limit=8").out)["eval_items"] == 8);
   // A fork is held to it too, unless its data are others.
-  const auto fork = [&](std::vector<std::string> settings) {
-    settings.insert(settings.begin(), {"vcas-train", "--resume", "out/checkpoint-30",
-                                       "--resume-mode=fork", "--validate"});
-    return run(tiny.path(), settings);
+  const auto fork = [&](const std::vector<std::string>& settings) {
+    return run(tiny.path(), with({"vcas-train", "--resume", "out/checkpoint-30",
+                                  "--resume-mode=fork", "--validate"},
+                                 settings));
   };
   succeeded(fork({"optimizer.weight_decay=0.1"}));
   const Outcome other_fork = fork({"seed=1"});
@@ -95,8 +95,7 @@ TEST_CASE("a share of the training data is evaluated on, in eval and after a res
   fs::remove_all(tiny.path() / "idx");
   fs::rename(tiny.path() / "moved", tiny.path() / "idx");
 
-  fs::remove_all(tiny.path() / "out/checkpoint-60");
-  for (const char* link : {"best", "last"}) fs::remove(tiny.path() / "out" / link);
+  forget_after(tiny.path() / "out", 30);
   train({"run.folder=out", "--resume", "data.threads=2"});
   CHECK(tiny.end_of("out")["eval_loss"] == end["eval_loss"]);
 }

@@ -19,9 +19,7 @@ TEST_CASE("a pretrained ViT is fine-tuned on resized CIFAR, exported and loaded 
   const nlohmann::json end = tiny.end_of("out");
   CHECK(end["eval_accuracy"] == 1.0);
   const auto eval_loss = [&](const std::string& setting) {
-    const Outcome outcome =
-        succeeded(run(tiny.path(), {"eval", "--model", "out/last", "--json", "--set", setting}));
-    return nlohmann::json::parse(outcome.out)["eval_loss"];
+    return tiny.eval("out/last", {"--set", setting})["eval_loss"];
   };
   CHECK(eval_loss("seed=0") == end["eval_loss"]);
   // Each setting of the images counts, and those of the pretrained folder are the default.
@@ -170,8 +168,7 @@ TEST_CASE("images are cut or squeezed as those of the pretrained weights", "[ima
                                      "train.steps=1", "run.folder=" + folder});
     succeeded(tiny.train(settings));
     const nlohmann::json loss = tiny.end_of(folder)["eval_loss"];
-    const Outcome eval = run(tiny.path(), {"eval", "--model", folder + "/last", "--json"});
-    CHECK(nlohmann::json::parse(eval.out)["eval_loss"] == loss);
+    CHECK(tiny.eval(folder + "/last")["eval_loss"] == loss);
     return loss;
   };
   const nlohmann::json square = {{"height", 8}, {"width", 8}};
@@ -242,9 +239,8 @@ TEST_CASE("recipes with pretrained weights say what is missing", "[image]") {
 TEST_CASE("a folder of JPEG files trains, and its classes are written down", "[image]") {
   const TinyImages tiny;
   const std::vector<std::string> folder = {"data.type=image_folder", "data.folder=images"};
-  const auto train = [&](std::vector<std::string> settings) {
-    settings.insert(settings.end(), folder.begin(), folder.end());
-    return tiny.train(settings);
+  const auto train = [&](const std::vector<std::string>& settings) {
+    return tiny.train(with(settings, folder));
   };
   for (const char* colour : {"red", "blue"})
     for (const char* split : {"train", "val"}) {
@@ -319,10 +315,9 @@ TEST_CASE("a damaged image loses no step that was trained before it is read", "[
   const fs::path damaged = tiny.path() / "images/val/a/3.jpg";
   const std::string whole = content(damaged);
   write_text(damaged, whole.substr(0, whole.size() / 2));
-  const auto train = [&](std::vector<std::string> settings) {
-    settings.insert(settings.end(), {"data.type=image_folder", "data.folder=images",
-                                     "train.steps=5", "run.folder=out"});
-    return tiny.train(settings);
+  const auto train = [&](const std::vector<std::string>& settings) {
+    return tiny.train(with(settings, {"data.type=image_folder", "data.folder=images",
+                                      "train.steps=5", "run.folder=out"}));
   };
   check_failure(train({}), 65,
                 {"images/val/a/3.jpg: ", "\n  saved out/checkpoint-5\n",
@@ -380,9 +375,8 @@ TEST_CASE("labels of images are predicted, with their files", "[image]") {
   fs::copy_file(kGolden / "images/red.jpg", tiny.path() / "new/a.jpg");
   fs::copy_file(kGolden / "images/blue.jpg", tiny.path() / "new/b.JPEG");
   write_text(tiny.path() / "new/notes.txt", "none");
-  const auto predict = [&](std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"predict", "--model", "out/best"});
-    return run(tiny.path(), arguments);
+  const auto predict = [&](const std::vector<std::string>& arguments) {
+    return run(tiny.path(), with({"predict", "--model", "out/best"}, arguments));
   };
   const Outcome folder = succeeded(predict({"--input", "new"}));
   CHECK(folder.out == "file\tprediction\nnew/a.jpg\tred\nnew/b.JPEG\tblue\n");
@@ -435,9 +429,8 @@ TEST_CASE("a share of the training data stays what it was, with all of its files
   write_text(second, TinyImages::records(32));
   const std::vector<std::string> share = {"data.validation_share=0.25", "train.steps=10",
                                           "train.eval_every=10"};
-  const auto train = [&](std::vector<std::string> settings) {
-    settings.insert(settings.end(), share.begin(), share.end());
-    return tiny.train(settings);
+  const auto train = [&](const std::vector<std::string>& settings) {
+    return tiny.train(with(settings, share));
   };
   succeeded(train({"run.folder=out"}));
   const auto refused = [&](const std::string& text) {

@@ -58,11 +58,7 @@ TEST_CASE("one's own table is measured as one likes", "[text][measures]") {
   CHECK_FALSE(end.contains("eval_accuracy"));
   CHECK(end["best_f1"].get<double>() >= end["eval_f1"].get<double>());
   CHECK(contains(trained.out, "  matthews "));
-  const auto eval = [&](const std::string& setting) {
-    const Outcome outcome =
-        succeeded(tiny.vcas({"eval", "--model", "out/last", "--json", setting}));
-    return nlohmann::json::parse(outcome.out);
-  };
+  const auto eval = [&](const std::string& setting) { return tiny.eval("out/last", {setting}); };
   CHECK(eval("seed=0")["eval_f1"] == end["eval_f1"]);
   CHECK_THAT(eval("train.positive_class=Bad")["eval_f1"].get<double>(),
              WithinAbs(f1(predictions, labels, "bad"), 1e-12));
@@ -80,8 +76,8 @@ TEST_CASE("the best checkpoint is that of the measure that was asked for", "[tex
     succeeded(tiny.train({"run.folder=out", "--overwrite", "train.eval_every=4",
                           R"(train.measures=["accuracy","f1"])", "train.best_measure=" + best}));
     std::map<std::int64_t, double> values;
-    for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl"))
-      if (line["event"] == "eval") values[line["step"]] = line[best];
+    for (const nlohmann::json& line : events_of(tiny.path() / "out/metrics.jsonl", "eval"))
+      values[line["step"]] = line[best];
     REQUIRE(values.size() == 10);
     return values;
   };
@@ -109,9 +105,8 @@ TEST_CASE("F1 of more than two classes is their mean, and top5 needs six", "[tex
                                              "data.text.test_file=seven.tsv",
                                              "data.text.labels=[]",
                                              "train.steps=60"};
-  const auto train = [&](std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), settings.begin(), settings.end());
-    return tiny.train(arguments);
+  const auto train = [&](const std::vector<std::string>& arguments) {
+    return tiny.train(with(settings, arguments));
   };
   succeeded(train({R"(train.measures=["f1","top5","accuracy"])"}));
   const auto [predictions, labels] = predictions_and_labels(tiny, "out", "seven.tsv");
@@ -121,9 +116,7 @@ TEST_CASE("F1 of more than two classes is their mean, and top5 needs six", "[tex
   CHECK_THAT(end["eval_f1"].get<double>(), WithinAbs(sum / 7, 1e-12));
   CHECK(end["eval_top5"].get<double>() >= end["eval_accuracy"].get<double>());
   CHECK(end["eval_top5"].get<double>() > 0.5);
-  const Outcome one =
-      tiny.vcas({"eval", "--model", "out/last", "--json", "train.positive_class=class3"});
-  CHECK_THAT(nlohmann::json::parse(one.out)["eval_f1"].get<double>(),
+  CHECK_THAT(tiny.eval("out/last", {"train.positive_class=class3"})["eval_f1"].get<double>(),
              WithinAbs(f1(predictions, labels, "class3"), 1e-12));
 }
 

@@ -15,11 +15,10 @@ namespace fs = std::filesystem;
 namespace {
 
 // tiny.json as a small GPT that learns the sequence a b c d.
-std::vector<std::string> as_gpt(std::vector<std::string> arguments) {
-  arguments.insert(arguments.end(), {"data.type=lm", "data.text.train_file=words.txt",
-                                     "data.text.test_file=corpus.txt", "data.text.max_length=12",
-                                     "model.type=gpt", "model.dropout=0", "train.batch_size=4"});
-  return arguments;
+std::vector<std::string> as_gpt(const std::vector<std::string>& arguments) {
+  return with(arguments, {"data.type=lm", "data.text.train_file=words.txt",
+                          "data.text.test_file=corpus.txt", "data.text.max_length=12",
+                          "model.type=gpt", "model.dropout=0", "train.batch_size=4"});
 }
 
 struct TinyWords : TinyText {
@@ -54,17 +53,15 @@ TEST_CASE("next words are learned, evaluated, gone on with and exported", "[text
         1e-12);
   CHECK(contains(trained.out, "perplexity"));
 
-  const nlohmann::json best =
-      nlohmann::json::parse(succeeded(tiny.vcas({"eval", "--model", "out/best", "--json"})).out);
+  const nlohmann::json best = tiny.eval("out/best");
   const double lowest = best["eval_perplexity"], last = end["eval_perplexity"];
   CHECK(lowest <= last);
   succeeded(tiny.vcas({"report", "out"}));
   const std::string page = content(tiny.path() / "out/report.html");
   CHECK(contains(page, fmt::format("{:.4f}, {:.4f}", last, lowest)));
 
-  const auto go_on = [&](std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"generate", "--model", "out"});
-    return succeeded(tiny.vcas(arguments)).out;
+  const auto go_on = [&](const std::vector<std::string>& arguments) {
+    return succeeded(tiny.vcas(with({"generate", "--model", "out"}, arguments))).out;
   };
   // The text grows beyond the 16 positions of the model.
   std::string expected = "c d";
@@ -90,7 +87,7 @@ TEST_CASE("next words are learned, evaluated, gone on with and exported", "[text
                  "error: standard output: cannot write: No space left on device\n"));
 
   succeeded(tiny.vcas({"export", "--model", "out", "--to", "hf"}));
-  const auto config = nlohmann::json::parse(content(tiny.path() / "hf/config.json"));
+  const auto config = tiny.json("hf/config.json");
   CHECK(config["architectures"] == nlohmann::json{"GPT2LMHeadModel"});
   CHECK(config["activation_function"] == "gelu");
   CHECK(config["eos_token_id"] == 3);  // [SEP]

@@ -52,8 +52,7 @@ TEST_CASE("outputs replace neither what runs have saved nor files of others") {
   };
   const auto kept = files();
   for (const Case& test : cases) {
-    std::vector<std::string> arguments = test.command;
-    arguments.insert(arguments.end(), test.output.begin(), test.output.end());
+    const std::vector<std::string> arguments = with(test.command, test.output);
     CAPTURE(arguments);
     check_failure(run(tiny.path(), arguments), 73, {test.error});
     CHECK(files() == kept);
@@ -83,8 +82,7 @@ TEST_CASE("outputs replace earlier ones, and empty files") {
     for (const std::vector<std::string>& outputs :
          {std::vector<std::string>{},
           {"--to", "page.html", "--csv", "table.csv", "--svg", "run", "--tensorboard", "run/tb"}}) {
-      std::vector<std::string> arguments = {"report", "run"};
-      arguments.insert(arguments.end(), outputs.begin(), outputs.end());
+      const std::vector<std::string> arguments = with({"report", "run"}, outputs);
       const Outcome outcome = run(tiny.path(), arguments);
       CAPTURE(arguments, outcome.err);
       CHECK(outcome.code == 0);

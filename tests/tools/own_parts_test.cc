@@ -14,9 +14,11 @@ class FaultyRun : public TemporaryFolder {
 })");
   }
 
-  Outcome train(std::vector<std::string> settings) const {
-    settings.insert(settings.begin(), {"train", "faulty.json", "run.folder=out", "--overwrite"});
-    return Process(path(), settings, {}, VCAS_FAULTY_PARTS).wait();
+  Outcome train(const std::vector<std::string>& settings) const {
+    return Process(path(),
+                   with({"train", "faulty.json", "run.folder=out", "--overwrite"}, settings), {},
+                   VCAS_FAULTY_PARTS)
+        .wait();
   }
 };
 

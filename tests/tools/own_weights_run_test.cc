@@ -161,8 +161,7 @@ TEST_CASE("a run goes on while the one that it started from goes on too", "[pret
                                           "train.steps=4", "train.checkpoint_every=2",
                                           "data.text.vocabulary="};
   succeeded(tiny.train(child));
-  CHECK(nlohmann::json::parse(content(tiny.path() / "child/config.json"))["model"]["pretrained"] ==
-        "out/checkpoint-4");
+  CHECK(tiny.json("child/config.json")["model"]["pretrained"] == "out/checkpoint-4");
   const double end = eval_loss(tiny.path() / "child");
   forget_after(tiny.path() / "child", 2);
   forget_after(tiny.path() / "out", 2);

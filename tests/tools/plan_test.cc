@@ -14,9 +14,9 @@ Outcome of_program(const TinyRun& tiny, std::vector<std::string> arguments) {
   return run(tiny.path(), arguments);
 }
 
-nlohmann::json plan_of(const TinyRun& tiny, std::vector<std::string> arguments = {}) {
-  arguments.insert(arguments.begin(), {"plan", "--json"});
-  return nlohmann::json::parse(succeeded(of_program(tiny, arguments)).out);
+nlohmann::json plan_of(const TinyRun& tiny, const std::vector<std::string>& arguments = {}) {
+  return nlohmann::json::parse(
+      succeeded(of_program(tiny, with({"plan", "--json"}, arguments))).out);
 }
 
 // Too large for any machine, in one forward.
@@ -124,8 +124,7 @@ TEST_CASE("plan: steps are timed, exact and at the ratios, and nothing is left b
 
 TEST_CASE("plan: a run that does not fit gets the micro-batch that does") {
   const TinyRun tiny;
-  std::vector<std::string> arguments = {"plan", "--json"};
-  arguments.insert(arguments.end(), kLarge.begin(), kLarge.end());
+  std::vector<std::string> arguments = with({"plan", "--json"}, kLarge);
   const Outcome large = of_program(tiny, arguments);
   check_failure(large, 71, {"error: the run needs "});
   const nlohmann::json fitting = nlohmann::json::parse(large.out)["fitting"];

@@ -54,7 +54,7 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
     return tiny.end_of(folder)["eval_loss"];
   };
   const auto named = [&](const std::string& names, const std::string& folder) {
-    nlohmann::json config = nlohmann::json::parse(content(tiny.path() / "named/config.json"));
+    nlohmann::json config = tiny.json("named/config.json");
     config["id2label"] = nlohmann::json::parse(names);
     write_text(tiny.path() / "named/config.json", config.dump());
     const Outcome run = succeeded(
@@ -76,7 +76,7 @@ TEST_CASE("a run starts from weights in Hugging Face's form") {
 TEST_CASE("the classes of a pretrained ResNet keep their numbers too") {
   const TinyRun tiny;
   fs::copy(VCAS_SOURCE_DIR "/tests/golden/hf/resnet_basic", tiny.path() / "named");
-  nlohmann::json config = nlohmann::json::parse(content(tiny.path() / "named/config.json"));
+  nlohmann::json config = tiny.json("named/config.json");
   config["id2label"] = {{"0", "1"}, {"1", "2"}, {"2", "0"}};
   write_text(tiny.path() / "named/config.json", config.dump());
   write_text(tiny.path() / "resnet.json", R"({
@@ -107,7 +107,7 @@ TEST_CASE("a ViT whose classifier reads the mean is exported and loaded again") 
                         "train.steps=2", "model.dropout=0"}));
   const Outcome exported =
       succeeded(run(tiny.path(), {"export", "--model", "out/last", "--to", "hf"}));
-  const nlohmann::json config = nlohmann::json::parse(content(tiny.path() / "hf/config.json"));
+  const nlohmann::json config = tiny.json("hf/config.json");
   CHECK(config["architectures"] == nlohmann::json{"SiglipForImageClassification"});
   CHECK(config["vision_config"]["image_size"] == 8);
   const Outcome again = succeeded(tiny.train(

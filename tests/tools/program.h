@@ -146,11 +146,19 @@ inline bool wait_for_lines(const std::filesystem::path& file, std::ptrdiff_t lin
   return false;
 }
 
+// The lines of one kind.
+inline std::vector<nlohmann::json> events_of(const std::filesystem::path& metrics,
+                                             const std::string& event) {
+  std::vector<nlohmann::json> lines = vcas::read_metrics(metrics);
+  std::erase_if(lines, [&](const nlohmann::json& line) { return line["event"] != event; });
+  return lines;
+}
+
 // What a run warned of, as its metrics have it.
 inline std::vector<std::string> noted_warnings(const std::filesystem::path& metrics) {
   std::vector<std::string> messages;
-  for (const nlohmann::json& line : vcas::read_metrics(metrics))
-    if (line["event"] == "warning") messages.push_back(line["message"]);
+  for (const nlohmann::json& line : events_of(metrics, "warning"))
+    messages.push_back(line["message"]);
   return messages;
 }
 
@@ -191,6 +199,14 @@ class TinyFolder : public TemporaryFolder {
   }
   Outcome train(const std::vector<std::string>& arguments) const {
     return vcas(with({"vcas-train", "--config", "tiny.json"}, arguments));
+  }
+  nlohmann::json json(const std::string& name) const {
+    return nlohmann::json::parse(content(path() / name));
+  }
+  // What `vcas eval --json` prints.
+  nlohmann::json eval(const std::string& model, const std::vector<std::string>& more = {}) const {
+    return nlohmann::json::parse(
+        succeeded(vcas(with({"eval", "--model", model, "--json"}, more))).out);
   }
   nlohmann::json end_of(const std::string& run_folder) const {
     return vcas::read_metrics(path() / run_folder / "metrics.jsonl").back();

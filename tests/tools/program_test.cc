@@ -42,10 +42,7 @@ TEST_CASE("what a user can get wrong has one message and its exit code") {
   write_text(tiny.path() / "seeded.json",
              "{\"seed\": 3," + content(tiny.path() / "tiny.json").substr(1));
   const std::vector<std::string> train = {"vcas-train", "--config", "tiny.json"};
-  const auto with = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), train.begin(), train.end());
-    return more;
-  };
+  const auto with = [&](const std::vector<std::string>& more) { return ::with(train, more); };
   const std::vector<Case> cases = {
       {with({"model.heads=3"}), 78,
        "--set model.heads: error: model.heads must divide model.width 16, got 3\n"
@@ -262,12 +259,9 @@ TEST_CASE("checks (--validate, --dry-run) leave nothing behind") {
 TEST_CASE("eval and inspect read what training saved") {
   const TinyRun tiny;
   succeeded(tiny.train({"run.folder=out"}));
-  const Outcome eval = succeeded(run(tiny.path(), {"eval", "--model", "out/last", "--json"}));
-  const std::string metrics = content(tiny.path() / "out/metrics.jsonl");
-  const nlohmann::json end =
-      nlohmann::json::parse(metrics.substr(metrics.rfind('\n', metrics.size() - 2) + 1));
-  CHECK(nlohmann::json::parse(eval.out)["eval_loss"] == end["eval_loss"]);
-  CHECK(nlohmann::json::parse(eval.out)["eval_items"] == 64);
+  const nlohmann::json eval = tiny.eval("out/last");
+  CHECK(eval["eval_loss"] == tiny.end_of("out")["eval_loss"]);
+  CHECK(eval["eval_items"] == 64);
 
   const Outcome list = run(tiny.path(), {"inspect", "out/best"});
   check_contains(list.out, {"vit.encoder.layer.1.attention.qkv.weight", "[48, 16]", "format: pt"});

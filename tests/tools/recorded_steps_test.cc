@@ -7,7 +7,7 @@ TEST_CASE("a trace has the operations of the steps that are asked for") {
   const TinyRun tiny;
   succeeded(run(tiny.path(), {"vcas-train", "tiny.json", "run.folder=out", "--trace", "trace.json",
                               "--profile-steps", "3:4"}));
-  const nlohmann::json trace = nlohmann::json::parse(content(tiny.path() / "trace.json"));
+  const nlohmann::json trace = tiny.json("trace.json");
   const auto calls = [&](const std::string& operation) {
     return std::ranges::count_if(
         trace, [&](const nlohmann::json& event) { return event["cat"] == operation; });

@@ -32,12 +32,6 @@ void write_state(const fs::path& checkpoint, const nlohmann::json& state) {
   vcas::write_manifest(checkpoint);
 }
 
-int count_events(const fs::path& metrics, const std::string& event) {
-  int count = 0;
-  for (const nlohmann::json& line : vcas::read_metrics(metrics)) count += line["event"] == event;
-  return count;
-}
-
 }  // namespace
 
 TEST_CASE("reliability: messages that nobody takes change no exit code") {
@@ -61,7 +55,7 @@ TEST_CASE("reliability: a reader that goes away ends no training") {
   const std::string train = "{ vcas-train tiny.json run.folder=out; echo $? >code; } ";
   CHECK(shell(tiny.path(), train + "2>&1 | true") == 0);
   CHECK(fs::exists(tiny.path() / "out/checkpoint-40"));
-  CHECK(count_events(tiny.path() / "out/metrics.jsonl", "end") == 1);
+  CHECK(events_of(tiny.path() / "out/metrics.jsonl", "end").size() == 1);
   CHECK(content(tiny.path() / "code") == "74\n");  // its results went nowhere
 }
 
@@ -92,7 +86,7 @@ TEST_CASE("reliability: the seconds of a save count, also where a run goes on fr
       CHECK(std::abs(line["totals"]["checkpoint_seconds"].get<double>() - seconds) < 1e-9);
   }
   CHECK(saves == 2);
-  CHECK(count_events(out / "metrics.jsonl", "end") == 1);
+  CHECK(events_of(out / "metrics.jsonl", "end").size() == 1);
 }
 
 TEST_CASE("reliability: what a killed save or prune leaves goes at the next start") {
@@ -149,7 +143,7 @@ TEST_CASE("reliability: a run goes on with as many threads as it had, and says s
                              "  threads  2 as before, for the same bits; 1 are usable\n"});
   CHECK(tiny.weights("out") == weights);
   CHECK(read_state(tiny.path() / "out/last")["threads"] == two);
-  CHECK(nlohmann::json::parse(content(tiny.path() / "out/config.json"))["threads"] == 0);
+  CHECK(tiny.json("out/config.json")["threads"] == 0);
 
   // Earlier versions noted one number, or none.
   nlohmann::json state = read_state(tiny.path() / "out/checkpoint-20");
@@ -182,14 +176,13 @@ TEST_CASE("reliability: a run that goes on from an older checkpoint stays on its
                    with(with({"vcas-train", "--config", "tiny.json"}, settings), more));
   };
   const auto stop_at = [&](const Process& process, int starts, int signal) {
-    while (!fs::exists(metrics) || count_events(metrics, "start") < starts ||
+    while (!fs::exists(metrics) || std::ssize(events_of(metrics, "start")) < starts ||
            vcas::read_metrics(metrics).back()["event"] == "start")
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     process.signal(signal);
     process.wait();
     std::int64_t step = 0;
-    for (const nlohmann::json& line : vcas::read_metrics(metrics))
-      if (line["event"] == "train") CHECK(line["step"] == ++step);
+    for (const nlohmann::json& line : events_of(metrics, "train")) CHECK(line["step"] == ++step);
     return step;
   };
   const Process first = start({});

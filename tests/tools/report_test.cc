@@ -195,8 +195,7 @@ TEST_CASE("report: probes log the norms at gates") {
   const std::string controller = GENERATE("paper", "budget");
   succeeded(tiny.train({"run.folder=out", "method.controller=" + controller}));
   std::size_t probes = 0;
-  for (const json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl")) {
-    if (line["event"] != "variance") continue;
+  for (const json& line : events_of(tiny.path() / "out/metrics.jsonl", "variance")) {
     ++probes;
     REQUIRE(line["gate_norm"].size() == 2);
     REQUIRE(line["gate_share"].size() == 2);

@@ -7,10 +7,8 @@
 TEST_CASE("steps that are clipped, most of them, are worth a warning") {
   const TinyRun tiny;
   const auto warnings = [&](const std::vector<std::string>& settings) {
-    std::vector<std::string> arguments = {"run.folder=out", "run.overwrite=true",
-                                          "train.steps=120"};
-    arguments.insert(arguments.end(), settings.begin(), settings.end());
-    const Outcome outcome = succeeded(tiny.train(arguments));
+    const Outcome outcome = succeeded(
+        tiny.train(with({"run.folder=out", "run.overwrite=true", "train.steps=120"}, settings)));
     std::vector<std::string> messages;
     for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "out/metrics.jsonl"))
       if (line["event"] == "warning" && contains(line["message"], "max_gradient_norm")) {

@@ -44,15 +44,12 @@ TEST_CASE("a text run that is resumed has the bits of the whole run", "[text]") 
       settings.push_back("data.text.test_file=corpus.txt");
       settings.push_back("train.batch_size=2");
     }
-    const auto with = [&](std::vector<std::string> arguments) {
-      arguments.insert(arguments.end(), settings.begin(), settings.end());
-      return arguments;
+    const auto with = [&](const std::vector<std::string>& arguments) {
+      return ::with(arguments, settings);
     };
     const Outcome whole = succeeded(tiny.train(with({"run.folder=whole", "--overwrite"})));
     succeeded(tiny.train(with({"run.folder=parts", "--overwrite"})));
-    fs::remove_all(tiny.path() / "parts/checkpoint-40");
-    fs::remove(tiny.path() / "parts/last");
-    fs::remove(tiny.path() / "parts/best");
+    forget_after(tiny.path() / "parts", 20);
     const Outcome resumed = succeeded(tiny.train(with({"run.folder=parts", "--resume"})));
     CHECK(contains(resumed.err, "resuming parts/checkpoint-20"));
     CHECK(content(tiny.path() / "whole/last/model.safetensors") ==
@@ -86,8 +83,7 @@ TEST_CASE("a checkpoint that has its files by the hash before XXH3 goes on", "[t
 TEST_CASE("a run does not go on with other data or another vocabulary", "[text]") {
   const TinyText tiny;
   succeeded(tiny.train({"run.folder=out"}));
-  fs::remove_all(tiny.path() / "out/checkpoint-40");
-  for (const char* link : {"last", "best"}) fs::remove(tiny.path() / "out" / link);
+  forget_after(tiny.path() / "out", 20);
   const auto resume = [&] { return tiny.train({"run.folder=out", "--resume"}); };
   for (const auto& [file, more] :
        {std::pair("train.tsv", "c\tgood\n"), std::pair("test.tsv", "c\tbad\n")}) {

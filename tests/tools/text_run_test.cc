@@ -119,10 +119,10 @@ TEST_CASE("a checkpoint needs nothing of what it was made from", "[text]") {
   succeeded(tiny.train({"run.folder=first", "train.steps=1"}));
   succeeded(tiny.vcas({"export", "--model", "first/last", "--to", "hf"}));
   // The tokenizer has its own ideas, the classes an order of their own.
-  nlohmann::json tokenizer = nlohmann::json::parse(content(tiny.path() / "hf/tokenizer.json"));
+  nlohmann::json tokenizer = tiny.json("hf/tokenizer.json");
   tokenizer["model"]["max_input_chars_per_word"] = 2;
   write_text(tiny.path() / "hf/tokenizer.json", tokenizer.dump());
-  nlohmann::json config = nlohmann::json::parse(content(tiny.path() / "hf/config.json"));
+  nlohmann::json config = tiny.json("hf/config.json");
   config["id2label"] = {{"0", "good"}, {"1", "bad"}};
   write_text(tiny.path() / "hf/config.json", config.dump());
   succeeded(tiny.train(
@@ -364,15 +364,11 @@ TEST_CASE("MNLI is evaluated and submitted on both of its sets", "[text]") {
   CHECK(turned["eval_accuracy_mm"] == both["eval_accuracy_mm"]);
   check_contains(content(tiny.path() / "both/log.txt"),
                  {"test 9 · mismatched 18 · 3 classes", "accuracy 1.0000  loss_mm "});
-  const Outcome evaluated = tiny.vcas({"eval", "--model", "both/last", "--json"});
-  INFO(evaluated.err);
-  const nlohmann::json values = nlohmann::json::parse(evaluated.out);
+  const nlohmann::json values = tiny.eval("both/last");
   CHECK(values["eval_accuracy_mm"] == both["eval_accuracy_mm"]);
   CHECK(values["eval_loss_mm"] == both["eval_loss_mm"]);
   CHECK(values["eval_items"] == 27);
-  const nlohmann::json chosen = nlohmann::json::parse(
-      tiny.vcas({"eval", "--model", "both/last", "--json", "data.text.eval_split=dev_mismatched"})
-          .out);
+  const nlohmann::json chosen = tiny.eval("both/last", {"data.text.eval_split=dev_mismatched"});
   CHECK(chosen["eval_accuracy"] == both["eval_accuracy_mm"]);
   CHECK_FALSE(chosen.contains("eval_accuracy_mm"));
   const auto submit = [&](const std::string& folder, const std::string& split) {
@@ -424,12 +420,10 @@ TEST_CASE("device kernels train a BERT as the CPU does", "[text][device]") {
         {"data.type=mlm", "model.head=mlm", "data.text.train_file=corpus.txt",
          "data.text.test_file=corpus.txt", "data.text.labels=[]", "train.batch_size=3"}}) {
     for (const char* selection : {"systematic", "bernoulli"}) {
-      std::vector<std::string> settings = {
-          "device=check:emu,cpu",  "train.steps=12",
-          "run.folder=checked",    "run.overwrite=true",
-          "method.update_every=4", "method.selection=" + std::string(selection)};
-      settings.insert(settings.end(), head.begin(), head.end());
-      succeeded(tiny.train(settings));
+      succeeded(tiny.train(with(
+          {"device=check:emu,cpu", "train.steps=12", "run.folder=checked", "run.overwrite=true",
+           "method.update_every=4", "method.selection=" + std::string(selection)},
+          head)));
     }
   }
 }
@@ -486,8 +480,7 @@ TEST_CASE("random words need no files: a run, its evaluation, a bench", "[text]"
   };
   succeeded(on_words({"vcas-train", "run.folder=out", "train.steps=5"}));
   CHECK(contains(content(tiny.path() / "out/last/vocab.txt"), "[MASK]\nw0\nw1\n"));
-  const Outcome evaluated = succeeded(tiny.vcas({"eval", "--model", "out/last", "--json"}));
-  CHECK(nlohmann::json::parse(evaluated.out)["eval_items"] == 16);
+  CHECK(tiny.eval("out/last")["eval_items"] == 16);
   const Outcome timed = succeeded(on_words({"bench", "--steps", "1", "--json"}));
   CHECK(nlohmann::json::parse(timed.out)["time_ratio"] > 0);
 }

@@ -63,9 +63,8 @@ TEST_CASE("rows that are left out are counted wherever data are read", "[text]")
   write_text(glue / "dev.tsv", rows + "1\t2\t3\ta\n");
   const std::vector<std::string> settings = {"data.type=glue", "data.text.task=QQP",
                                              "data.text.labels=[]", "train.steps=3"};
-  const auto run = [&](std::vector<std::string> arguments) {
-    arguments.insert(arguments.end(), settings.begin(), settings.end());
-    return tiny.train(arguments);
+  const auto run = [&](const std::vector<std::string>& arguments) {
+    return tiny.train(with(arguments, settings));
   };
   const Outcome valid = run({"--validate", "run.folder=out"});
   CHECK(contains(valid.out, "8 train, 8 test, 2 classes: "));

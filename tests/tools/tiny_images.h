@@ -41,9 +41,6 @@ class TinyImages : public TinyFolder {
     if (content.is_object()) whole.update(content);
     write_text(path() / "vit/preprocessor_config.json", whole.dump());
   }
-  nlohmann::json json(const std::string& name) const {
-    return nlohmann::json::parse(content(path() / name));
-  }
 
   static std::string records(int count) {
     std::string bytes;

@@ -132,8 +132,8 @@ TEST_CASE("an evaluation that a signal cut short is noted once, whatever is kill
   vcas::write_manifest(out / "checkpoint-20");
   succeeded(tiny.train({"run.folder=out", "--resume"}));
   std::map<std::int64_t, int> evaluations;
-  for (const nlohmann::json& line : vcas::read_metrics(out / "metrics.jsonl"))
-    if (line["event"] == "eval") ++evaluations[line["step"]];
+  for (const nlohmann::json& line : events_of(out / "metrics.jsonl", "eval"))
+    ++evaluations[line["step"]];
   CHECK(evaluations == std::map<std::int64_t, int>{{20, 1}, {40, 1}});
 }
 
@@ -264,8 +264,8 @@ TEST_CASE("a resumed run ends with the bits of an uninterrupted one") {
   CHECK(counters() == before);
 
   std::int64_t steps = 0;
-  for (const nlohmann::json& line : vcas::read_metrics(folder / "metrics.jsonl"))
-    if (line["event"] == "train") CHECK(line["step"] == ++steps);
+  for (const nlohmann::json& line : events_of(folder / "metrics.jsonl", "train"))
+    CHECK(line["step"] == ++steps);
   CHECK(steps == 40);
 }
 
@@ -395,12 +395,10 @@ TEST_CASE("a signal saves, and the run goes on as if there had been none") {
   const TinyRun tiny;
   const std::vector<std::string> settings = {"--config", "tiny.json", "train.steps=2000",
                                              "train.eval_every=1000"};
-  std::vector<std::string> whole = {"vcas-train", "run.folder=whole"};
-  whole.insert(whole.end(), settings.begin(), settings.end());
+  const std::vector<std::string> whole = with({"vcas-train", "run.folder=whole"}, settings);
   succeeded(run(tiny.path(), whole));
 
-  std::vector<std::string> cut = {"vcas-train", "run.folder=cut"};
-  cut.insert(cut.end(), settings.begin(), settings.end());
+  std::vector<std::string> cut = with({"vcas-train", "run.folder=cut"}, settings);
   const Process process(tiny.path(), cut);
   REQUIRE(wait_for_lines(tiny.path() / "cut/metrics.jsonl", 30));
   process.signal(signal);
@@ -432,7 +430,7 @@ TEST_CASE("divergence leaves a note and the last checkpoint") {
       {"error: step 2: ", "weights unchanged", "saved out/crash-2.json; last good checkpoint-1",
        "  hint: try a lower schedule.learning_rate"});
   vcas::check_manifest(tiny.path() / "out/last");
-  CHECK(nlohmann::json::parse(content(tiny.path() / "out/crash-2.json"))["step"] == 2);
+  CHECK(tiny.json("out/crash-2.json")["step"] == 2);
   CHECK(contains(run(tiny.path(), {"report", "out"}).err,
                  "step 2 was not finite: vcas replay names the operation"));
   const Outcome evaluated =
@@ -487,12 +485,11 @@ TEST_CASE("a fork of a run with fixed ratios starts from the ratios of its own s
                               "method.act_ratio=[]", "method.s_step=0",
                               "method.weight_multiplier=1", "run.folder=fork"}));
   int probes = 0;
-  for (const nlohmann::json& line : vcas::read_metrics(tiny.path() / "fork/metrics.jsonl"))
-    if (line["event"] == "variance") {
-      ++probes;
-      CHECK(line["act_ratio"] == nlohmann::json({1.0, 1.0}));
-      CHECK(line["weight_ratio"] == nlohmann::json(std::vector<double>(8, 1.0)));
-    }
+  for (const nlohmann::json& line : events_of(tiny.path() / "fork/metrics.jsonl", "variance")) {
+    ++probes;
+    CHECK(line["act_ratio"] == nlohmann::json({1.0, 1.0}));
+    CHECK(line["weight_ratio"] == nlohmann::json(std::vector<double>(8, 1.0)));
+  }
   CHECK(probes == 4);
 }
 

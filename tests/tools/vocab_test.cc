@@ -52,9 +52,9 @@ TEST_CASE("vocab: lines of text become a byte-level BPE") {
   const std::string text = "low low low\nlow low low\n";
   const Outcome learnt = succeeded(on(text, {"vocab", "--kind", "bpe", "--size", "260"}));
   write_text(folder.path() / "tokenizer.json", learnt.out);
-  const auto tokenize = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), {"tokenize", "--vocab", "tokenizer.json"});
-    return on("low low\n\n LOW<|endoftext|>", more);
+  const auto tokenize = [&](const std::vector<std::string>& more) {
+    return on("low low\n\n LOW<|endoftext|>",
+              with({"tokenize", "--vocab", "tokenizer.json"}, more));
   };
   CHECK(tokenize({}).out == "257 258\n\n220 43 46 54 259\n");
   CHECK(tokenize({"--cased"}).out == tokenize({}).out);
