@@ -35,7 +35,7 @@ TEST_CASE("a step allocates nothing after the first two", "[trainer][memory]") {
   vcas_of(options).weight_ratio = {0.5};
   vcas_of(options).selection = GENERATE("systematic", "bernoulli");
   TrainerFixture f(options, 0.1);
-  RandomBatches source(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses);
+  RandomBatches source(options.batch);
   f.trainer->step(source.next());
   f.trainer->step(source.next());
   for (int step = 2; step < 10; ++step) {

@@ -137,12 +137,13 @@ struct NormedTraining {
     model->graph.finish(*ops, {.max_items = options.batch});
     model->graph.parameters().initialize(*ops, 1);
     trainer = std::make_unique<Trainer>(*model, *ops, options, [this](std::int64_t first) {
-      return std::make_unique<RandomBatches>(options.batch, kPixels, kClasses, 1000 + first);
+      return std::make_unique<RandomBatches>(options.batch, 1000 + first, Place{}, kPixels,
+                                             kClasses);
     });
   }
 
   void run(std::int64_t steps) {
-    RandomBatches batches(options.batch, kPixels, kClasses, trainer->steps());
+    RandomBatches batches(options.batch, trainer->steps(), {}, kPixels, kClasses);
     while (trainer->steps() < steps) trainer->step(batches.next());
   }
 

@@ -94,7 +94,7 @@ TEST_CASE("an MLP trains in bf16", "[trainer][bf16]") {
   options.optimizer.kind.type = "sgd";
   options.schedule.learning_rate = 0.1;
   Trainer trainer(*model, *ops, options, nullptr);
-  RandomBatches source(16, 64, 4);
+  RandomBatches source(16);
   std::vector<StepReport> reports;
   while (!trainer.done()) reports.push_back(trainer.step(source.next()));
   CHECK(mean_loss(reports, 40, 60) < 0.9 * mean_loss(reports, 0, 20));

@@ -28,9 +28,7 @@ double inner(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-Batch batch_of(const TrainerOptions& options) {
-  return RandomBatches(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses).next();
-}
+Batch batch_of(const TrainerOptions& options) { return RandomBatches(options.batch).next(); }
 
 double predicted(const TrainerFixture& f) {
   return *f.trainer->optimizer().predicted().ptr<double>();

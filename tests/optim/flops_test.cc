@@ -101,7 +101,7 @@ struct Counted {
   CountOps ops{make_ops("cpu")};
   std::unique_ptr<Model> model = linear_network();
   std::unique_ptr<Trainer> trainer;
-  RandomBatches source{kItems, kInput, 4};
+  RandomBatches source{kItems, 0, {}, kInput};
   std::vector<FormulaFlops::Linear> linears;
 
   explicit Counted(TrainerOptions options) {

@@ -106,7 +106,7 @@ TEST_CASE("a method that throws at the end of a step leaves no report of it",
   TrainerFixture exact(options);
   options.method.type = "fails_at_end";
   TrainerFixture f(options);
-  RandomBatches source(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses);
+  RandomBatches source(options.batch);
   const Batch first = source.next(), second = source.next();
   exact.trainer->step(first);
   CHECK_THROWS_WITH(f.trainer->step(first), "no step ends");

@@ -26,9 +26,7 @@ NormHistory after(std::uint64_t norms, double deviations) {
 class OneLongStep final : public BatchSource {
  public:
   OneLongStep(const TrainerOptions& options, std::int64_t first, std::int64_t long_step)
-      : inner_(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses, first),
-        step_(first),
-        long_step_(long_step) {}
+      : inner_(options.batch, first), step_(first), long_step_(long_step) {}
   const Batch& next() override {
     batch_ = inner_.next();
     if (++step_ == long_step_) batch_.weights.assign(batch_.labels.size(), 100);

@@ -159,7 +159,7 @@ TEST_CASE("sampled gradients of two ranks have the exact mean", "[ranks][law]") 
       options.schedule.learning_rate = 1e-30;
       return options;
     };
-    RandomBatches source(32, TrainerFixture::kPixels, TrainerFixture::kClasses, 0, own->place());
+    RandomBatches source(32, 0, own->place());
     const Batch batch = source.next();
     TrainerFixture whole(still(four_parts("exact")));
     whole.trainer->step(batch);
@@ -260,8 +260,7 @@ TEST_CASE("a loss that is not a number on one rank ends all, and names it", "[ra
     options.ranks = own;
     TrainerFixture f(options);
     const std::vector<float> before = f.weights();
-    RandomBatches source(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses, 0,
-                         own->place());
+    RandomBatches source(options.batch, 0, own->place());
     Batch batch = source.next();
     if (rank == 1) batch.values[3] = std::nanf("");
     const Error error = error_of([&] { f.trainer->step(batch); });
@@ -359,8 +358,7 @@ TEST_CASE("what ranks cannot share is refused", "[ranks]") {
                                       TrainerOptions two = four_parts("exact");
                                       two.ranks = own;
                                       TrainerFixture f(two);
-                                      RandomBatches whole(32, TrainerFixture::kPixels,
-                                                          TrainerFixture::kClasses);
+                                      RandomBatches whole(32);
                                       f.trainer->step(whole.next());
                                     }),
                     "a batch of 32 items, and steps have 16");

@@ -244,7 +244,7 @@ TEST_CASE("an even batch of text has a pass of its own", "[trainer][text][repeat
 
 TEST_CASE("an evaluation between repetitions changes nothing", "[trainer][repeat]") {
   EmuTrainer plain(sampled(), true), looked(sampled(), true);
-  RandomBatches other(16, TrainerFixture::kPixels, TrainerFixture::kClasses, 500);
+  RandomBatches other(16, 500);
   plain.f.run(3);
   looked.f.run(3);
   looked.f.trainer->evaluate(other.next());
@@ -255,8 +255,8 @@ TEST_CASE("an evaluation between repetitions changes nothing", "[trainer][repeat
 
 TEST_CASE("batches of two sizes have a pass each", "[trainer][repeat]") {
   EmuTrainer called(sampled(), false), repeated(sampled(), true);
-  RandomBatches large(16, TrainerFixture::kPixels, TrainerFixture::kClasses);
-  RandomBatches small(10, TrainerFixture::kPixels, TrainerFixture::kClasses, 500);
+  RandomBatches large(16);
+  RandomBatches small(10, 500);
   for (int i = 0; i < 8; ++i) {
     const Batch& batch = i % 2 ? small.next() : large.next();
     const StepReport want = called.f.trainer->step(batch);

@@ -92,12 +92,12 @@ struct CenteredRun {
     model->graph.finish(*ops, {.max_items = kItems, .ranks = options.ranks->size()});
     model->graph.parameters().initialize(*ops, 1);
     trainer = std::make_unique<Trainer>(*model, *ops, options, [](std::int64_t first) {
-      return std::make_unique<RandomBatches>(kItems, kWidth, kClasses, 1000 + first);
+      return std::make_unique<RandomBatches>(kItems, 1000 + first, Place{}, kWidth);
     });
   }
 
   void run(std::int64_t until) {
-    RandomBatches batches(kItems, kWidth, kClasses, trainer->steps());
+    RandomBatches batches(kItems, trainer->steps(), {}, kWidth);
     while (trainer->steps() < until) trainer->step(batches.next());
   }
   std::vector<float> stored() const { return stored_numbers(*model); }
@@ -122,11 +122,11 @@ TEST_CASE("forwards of training alone bring a state up to date", "[trainer][stat
   constexpr std::int64_t kSteps = 8;
   run.run(kSteps);
   REQUIRE(vcas_of(*run.trainer).controller().probes() >= 2);
-  RandomBatches batches(kItems, kWidth, kClasses);
+  RandomBatches batches(kItems, 0, {}, kWidth);
   run.trainer->evaluate(batches.next());
 
   std::vector<double> want(kWidth, kStart);
-  RandomBatches again(kItems, kWidth, kClasses);
+  RandomBatches again(kItems, 0, {}, kWidth);
   const std::int64_t rows = options.micro_batch ? options.micro_batch : kItems;
   for (std::int64_t step = 0; step < kSteps; ++step) {
     const Batch& batch = again.next();
@@ -149,11 +149,11 @@ TEST_CASE("ranks have the mean of their states", "[trainer][state][ranks]") {
     options.method.type = "exact";
     options.ranks = own;
     CenteredRun run(options);
-    RandomBatches share(kItems, kWidth, kClasses, 0, own->place());
+    RandomBatches share(kItems, 0, own->place(), kWidth);
     run.trainer->step(share.next());
     states[static_cast<std::size_t>(own->place().rank)] = run.state();
   });
-  RandomBatches whole(kItems, kWidth, kClasses);
+  RandomBatches whole(kItems, 0, {}, kWidth);
   const Batch& batch = whole.next();
   for (std::int64_t c = 0; c < kWidth; ++c) {
     double mean = 0;

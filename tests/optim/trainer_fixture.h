@@ -13,8 +13,10 @@ namespace vcas {
 // hard. A rank has its share of the items.
 class RandomBatches final : public BatchSource {
  public:
-  RandomBatches(std::int64_t items, std::int64_t width, std::int64_t classes,
-                std::int64_t first = 0, const Place& place = {})
+  static constexpr std::int64_t kClasses = 4, kPixels = 64;
+
+  explicit RandomBatches(std::int64_t items, std::int64_t first = 0, const Place& place = {},
+                         std::int64_t width = kPixels, std::int64_t classes = kClasses)
       : width_(width), classes_(classes), step_(first) {
     batch_.items = items / place.size;
     first_item_ = place.rank * batch_.items;
@@ -52,8 +54,6 @@ inline const Vcas& vcas_of(const Trainer& trainer) {
 }
 
 struct TrainerFixture {
-  static constexpr std::int64_t kClasses = 4, kPixels = 64;
-
   std::unique_ptr<CountOps> ops;
   std::unique_ptr<Model> model;
   std::unique_ptr<Trainer> trainer;
@@ -69,7 +69,8 @@ struct TrainerFixture {
   TrainerFixture(TrainerOptions wanted, const std::vector<std::string>& model_text,
                  std::unique_ptr<Ops> device, DType dtype = DType::kF32)
       : ops(std::make_unique<CountOps>(std::move(device))), options(std::move(wanted)) {
-    model = build_model(read_model_options(model_text), {1, 8, 8}, kClasses, 0.0, dtype);
+    model =
+        build_model(read_model_options(model_text), {1, 8, 8}, RandomBatches::kClasses, 0.0, dtype);
     options.method->prepare(*model);
     const Place place = options.ranks->place();
     model->graph.finish(
@@ -77,8 +78,7 @@ struct TrainerFixture {
                .ranks = place.size});
     model->graph.parameters().initialize(*ops, options.seed);
     trainer = std::make_unique<Trainer>(*model, *ops, options, [this, place](std::int64_t first) {
-      return std::make_unique<RandomBatches>(options.batch, kPixels, kClasses, 100000 + first,
-                                             place);
+      return std::make_unique<RandomBatches>(options.batch, 100000 + first, place);
     });
   }
 
@@ -97,8 +97,7 @@ struct TrainerFixture {
 
   // The reports of the steps from the present one to `until`.
   std::vector<StepReport> run(std::int64_t until) {
-    RandomBatches source(options.batch, kPixels, kClasses, trainer->steps(),
-                         options.ranks->place());
+    RandomBatches source(options.batch, trainer->steps(), options.ranks->place());
     std::vector<StepReport> reports;
     while (trainer->steps() < until) reports.push_back(trainer->step(source.next()));
     return reports;

@@ -22,9 +22,7 @@ TrainerOptions exact_options() {
   return options;
 }
 
-Batch random_batch(std::int64_t items) {
-  return RandomBatches(items, TrainerFixture::kPixels, TrainerFixture::kClasses).next();
-}
+Batch random_batch(std::int64_t items) { return RandomBatches(items).next(); }
 
 }  // namespace
 

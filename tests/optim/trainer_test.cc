@@ -166,7 +166,7 @@ TEST_CASE("a loss that is not finite stops before the weights change", "[trainer
   TrainerFixture f(TrainerFixture::defaults());
   f.run(2);
   const auto before = f.weights();
-  RandomBatches source(16, TrainerFixture::kPixels, TrainerFixture::kClasses);
+  RandomBatches source(16);
   Batch bad = source.next();
   // The sum of a NaN may carry either sign; the text does not.
   bad.values[5] = std::copysign(std::numeric_limits<float>::quiet_NaN(), GENERATE(1.0f, -1.0f));
@@ -199,7 +199,7 @@ TEST_CASE("the host waits for no step that another follows", "[trainer]") {
   };
   const auto waits_of_steps = [&](const std::string& device) {
     TrainerFixture f(options, 0.1, make_ops(device));
-    RandomBatches source(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses);
+    RandomBatches source(options.batch);
     f.trainer->queue(source.next());
     f.ops->reset();
     for (int i = 0; i < 3; ++i) {
@@ -230,7 +230,7 @@ TEST_CASE("a step ahead of its report trains with the same bits", "[trainer]") {
   const TrainerOptions options = TrainerFixture::defaults();  // with probes
   TrainerFixture one(options, 0.1), ahead(options, 0.1);
   const std::vector<StepReport> want = one.run(10);
-  RandomBatches source(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses);
+  RandomBatches source(options.batch);
   std::vector<StepReport> got;
   while (ahead.trainer->steps() < 10) {
     ahead.trainer->queue(source.next());
@@ -257,7 +257,7 @@ TEST_CASE("steps after one that diverged leave the weights alone", "[trainer][er
   f.run(2);
   const auto before = f.weights();
   const nlohmann::json state = f.trainer->state();
-  RandomBatches source(16, TrainerFixture::kPixels, TrainerFixture::kClasses);
+  RandomBatches source(16);
   Batch bad = source.next();
   bad.values[5] = std::numeric_limits<float>::quiet_NaN();
   f.trainer->queue(bad);
@@ -280,7 +280,7 @@ TEST_CASE("evaluation changes nothing", "[trainer]") {
   TrainerFixture plain(options, 0.1), looked(options, 0.1);
   plain.run(8);
   looked.run(4);
-  RandomBatches source(16, TrainerFixture::kPixels, TrainerFixture::kClasses, 5000);
+  RandomBatches source(16, 5000);
   for (int i = 0; i < 3; ++i) CHECK(looked.trainer->evaluate(source.next()).items == 16);
   looked.run(8);
   CHECK(looked.weights() == plain.weights());
@@ -321,8 +321,7 @@ Variances measure_variances(TrainerFixture& f, std::int64_t first_batch) {
     return sum;
   };
 
-  RandomBatches source(f.options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses,
-                       first_batch);
+  RandomBatches source(f.options.batch, first_batch);
   Variances out;
   std::vector<std::vector<double>> exact;
   for (int i = 0; i < kBatches; ++i) {
@@ -354,7 +353,7 @@ TEST_CASE("added variance settles near its budget", "[trainer][law]") {
   vcas_of(options).tau_act = vcas_of(options).tau_w = 0.25;
   vcas_of(options).s_step = 0.02;
   TrainerFixture f(options);
-  RandomBatches source(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses);
+  RandomBatches source(options.batch);
   double act = 0, variance = 0;
   while (!f.trainer->done()) {
     const StepReport report = f.trainer->step(source.next());
@@ -376,7 +375,7 @@ TEST_CASE("sampling from each micro-batch keeps the mean and the budgets", "[tra
   vcas_of(options).selection = GENERATE("systematic", "bernoulli");
   options.method.type = "exact";
   options.micro_batch = 8;
-  RandomBatches source(options.batch, TrainerFixture::kPixels, TrainerFixture::kClasses);
+  RandomBatches source(options.batch);
   const Batch& batch = source.next();
   TrainerFixture unsampled(options);
   const auto gradient = [&](TrainerFixture& f) {
