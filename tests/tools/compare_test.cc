@@ -91,11 +91,9 @@ TEST_CASE("comparisons get folders of their own, and --resume the newest") {
   check_failure(run(tiny.path(), {"eval", "--model", "runs/tiny-compare"}), 66,
                 {"error: runs/tiny-compare: a comparison, no complete checkpoint\n"
                  "  hint: each run has a folder in it, such as runs/tiny-compare/exact\n"});
-  const Outcome replayed = run(tiny.path(), {"replay", "runs/tiny-compare"});
-  CHECK(replayed.code == 66);
-  CHECK(replayed.err ==
-        "error: runs/tiny-compare: a comparison, no run\n"
-        "  hint: each run has a folder in it, such as runs/tiny-compare/exact\n");
+  check_message(run(tiny.path(), {"replay", "runs/tiny-compare"}), 66,
+                "error: runs/tiny-compare: a comparison, no run\n"
+                "  hint: each run has a folder in it, such as runs/tiny-compare/exact\n");
 
   succeeded(run(tiny.path(), {"compare", "tiny.json", "train.steps=20", "--overwrite"}));
   CHECK(saved_steps(tiny.path() / "runs/tiny-compare/exact") == std::vector<std::int64_t>{20});
@@ -172,10 +170,9 @@ TEST_CASE("an exact configuration has nothing to be compared with, but its varia
   const std::string exact = GENERATE("method.type=exact", "vcas.enabled=false");
   for (const Outcome& outcome : {tiny.train({"--compare", "exact", exact}),
                                  run(tiny.path(), {"compare", "tiny.json", exact})}) {
-    CHECK(outcome.code == 2);
-    CHECK(outcome.err ==
-          "error: the configuration is exact already: nothing to compare\n"
-          "  hint: method.type=vcas compares it with VCAS; vcas compare takes --variant\n");
+    check_message(outcome, 2,
+                  "error: the configuration is exact already: nothing to compare\n"
+                  "  hint: method.type=vcas compares it with VCAS; vcas compare takes --variant\n");
     CHECK_FALSE(fs::exists(tiny.path() / "runs"));
   }
   succeeded(run(tiny.path(), {"compare", "tiny.json", exact, "train.steps=4", "--variant", "exact",

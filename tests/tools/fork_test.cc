@@ -75,11 +75,9 @@ TEST_CASE("a fork has the weights of its checkpoint, and a folder of its own", "
   CHECK(fs::exists(tiny.path() / "in/copy-fork/metrics.jsonl"));
   CHECK_FALSE(fs::exists(tiny.path() / "in-fork"));
 
-  const Outcome elsewhere = tiny.train({"--resume", "out", "run.folder=there"});
-  CHECK(elsewhere.code == 2);
-  CHECK(elsewhere.err ==
-        "error: --set run.folder is there, and --resume goes on in out\n"
-        "  hint: leave it out; --resume-mode=fork starts a new run there\n");
+  check_message(tiny.train({"--resume", "out", "run.folder=there"}), 2,
+                "error: --set run.folder is there, and --resume goes on in out\n"
+                "  hint: leave it out; --resume-mode=fork starts a new run there\n");
 }
 
 TEST_CASE("a fork may name the weights of its source otherwise, and a newer checkpoint", "[fork]") {
@@ -126,13 +124,12 @@ TEST_CASE("a fork without a step left says so, and has no loss of its own", "[fo
 TEST_CASE("a fork keeps the optimizer", "[fork]") {
   const TinyText tiny;
   succeeded(tiny.train({"run.folder=out"}));
-  const Outcome refused = fork(tiny, {"optimizer.name=sgd"});
-  CHECK(refused.code == 78);
-  CHECK(refused.err ==
-        "error: optimizer.name is adamw in out/checkpoint-40 and sgd here: a fork goes on with the "
-        "state of the optimizer\n"
-        "  hint: leave it as it was; model.pretrained starts from the weights "
-        "alone\n");
+  check_message(
+      fork(tiny, {"optimizer.name=sgd"}), 78,
+      "error: optimizer.name is adamw in out/checkpoint-40 and sgd here: a fork goes on with the "
+      "state of the optimizer\n"
+      "  hint: leave it as it was; model.pretrained starts from the weights "
+      "alone\n");
   CHECK_FALSE(fs::exists(tiny.path() / "fork"));
   succeeded(fork(tiny, {"optimizer.name=adam"}));  // which has the same moments
 }
@@ -166,10 +163,9 @@ TEST_CASE("a fork evaluates on nothing that its checkpoint was trained on", "[fo
                                    "data.text.max_length=10", "train.batch_size=1"})),
                 78, {"data.text.max_length is 12 in the checkpoint and 10 here"});
   write_text(tiny.path() / "train.tsv", content(tiny.path() / "train.tsv") + "c\tgood\n");
-  const Outcome more = fork(tiny, held_out({"--validate"}));
-  CHECK(more.code == 78);
-  CHECK(more.err ==
-        "error: train.tsv is not what out/checkpoint-40 was trained with: items that were trained "
-        "on could be evaluated on\n"
-        "  hint: bring the file back; data.validation_share=0 takes the evaluation data\n");
+  check_message(
+      fork(tiny, held_out({"--validate"})), 78,
+      "error: train.tsv is not what out/checkpoint-40 was trained with: items that were trained "
+      "on could be evaluated on\n"
+      "  hint: bring the file back; data.validation_share=0 takes the evaluation data\n");
 }

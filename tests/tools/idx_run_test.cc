@@ -58,12 +58,11 @@ TEST_CASE("a share of the training data is evaluated on, in eval and after a res
                                  settings));
   };
   succeeded(fork({"optimizer.weight_decay=0.1"}));
-  const Outcome other_fork = fork({"seed=1"});
-  CHECK(other_fork.code == 78);
-  CHECK(other_fork.err ==
-        "error: seed is 0 in the checkpoint and 1 here: items that were trained on could be "
-        "evaluated on\n  hint: leave it as it was; data.validation_share=0 takes the evaluation "
-        "data\n");
+  check_message(
+      fork({"seed=1"}), 78,
+      "error: seed is 0 in the checkpoint and 1 here: items that were trained on could be "
+      "evaluated on\n  hint: leave it as it was; data.validation_share=0 takes the evaluation "
+      "data\n");
   CHECK(contains(fork({"data.validation_share=0.3"}).err,
                  "data.validation_share is 0.25 in the checkpoint and 0.3 here: items that"));
   fs::copy(tiny.path() / "idx", tiny.path() / "copy");
@@ -105,11 +104,10 @@ TEST_CASE("test images are of the size of those of training", "[image]") {
   write_idx(tiny.path() / "idx", "train", 96);
   write_idx(tiny.path() / "idx", "t10k", 48, 8);
   for (const char* how : {"--validate", "run.folder=out"}) {
-    const Outcome refused = train_idx(tiny, {how});
-    CHECK(refused.code == 65);
-    CHECK(refused.err ==
-          "error: the test data have items of 1 x 8 x 8, and those of training are 1 x 8 x 6\n"
-          "  hint: data.type and data.folder name the data\n");
+    check_message(
+        train_idx(tiny, {how}), 65,
+        "error: the test data have items of 1 x 8 x 8, and those of training are 1 x 8 x 6\n"
+        "  hint: data.type and data.folder name the data\n");
   }
 }
 
@@ -132,10 +130,9 @@ TEST_CASE("a class without a training item is worth a warning", "[image]") {
   write_text(
       tiny.path() / "idx/t10k-labels-idx1-ubyte",
       content(tiny.path() / "idx/t10k-labels-idx1-ubyte").substr(0, 8) + std::string(48, '\0'));
-  const Outcome one = train_idx(tiny, {"--validate"});
-  CHECK(one.code == 65);
-  CHECK(one.err ==
-        "error: \"0\" is the only class of the training data, and a classifier needs two\n");
+  check_message(
+      train_idx(tiny, {"--validate"}), 65,
+      "error: \"0\" is the only class of the training data, and a classifier needs two\n");
 }
 
 TEST_CASE("labels of idx files are predicted, with numbers", "[image]") {

@@ -29,12 +29,10 @@ TEST_CASE("a pretrained ViT is fine-tuned on resized CIFAR, exported and loaded 
   CHECK(eval_loss("data.image.short_side=12") != end["eval_loss"]);
   CHECK(eval_loss("data.image.interpolation=bilinear") == end["eval_loss"]);
   CHECK(eval_loss("data.image.interpolation=bicubic") != end["eval_loss"]);
-  const Outcome resized =
-      run(tiny.path(), {"eval", "--model", "out/last", "--set", "data.image.size=16"});
-  CHECK(resized.code == 78);
-  CHECK(resized.err ==
-        "error: data.image.size is 16, but the trained model reads images of 8 x 8\n"
-        "  hint: leave data.image.size out\n");
+  check_message(run(tiny.path(), {"eval", "--model", "out/last", "--set", "data.image.size=16"}),
+                78,
+                "error: data.image.size is 16, but the trained model reads images of 8 x 8\n"
+                "  hint: leave data.image.size out\n");
 
   fs::create_directories(tiny.path() / "moved");
   fs::rename(tiny.path() / "vit", tiny.path() / "moved/vit");  // a checkpoint needs it no more
@@ -345,12 +343,12 @@ TEST_CASE("a run does not go on with images that become other values", "[image]"
     tiny.write_processor(changed);
     const Outcome refused = resume();
     CAPTURE(key);
-    CHECK(refused.code == 78);
-    CHECK(refused.err ==
-          "error: " + text +
-              " since out/checkpoint-30 was saved; this run would not be an exact continuation\n"
-              "  hint: bring the files back, or add --resume-mode=fork to start a new run from "
-              "these weights and this optimizer state\n");
+    check_message(
+        refused, 78,
+        "error: " + text +
+            " since out/checkpoint-30 was saved; this run would not be an exact continuation\n"
+            "  hint: bring the files back, or add --resume-mode=fork to start a new run from "
+            "these weights and this optimizer state\n");
     CHECK(saved_steps(tiny.path() / "out") == std::vector<std::int64_t>{30});
   };
   check("image_std", {0.5, 0.25, 0.1},
@@ -406,11 +404,9 @@ TEST_CASE("labels of images are predicted, with their files", "[image]") {
   CHECK(predict({"--input", "new/c.png", "data.skip_bad_rows=true"}).code == 65);
   check_failure(predict({"--input", "none.jpg"}), 66, {"none.jpg: no such file or folder"});
   fs::create_directories(tiny.path() / "empty");
-  const Outcome empty = predict({"--input", "empty"});
-  CHECK(empty.code == 66);
-  CHECK(empty.err ==
-        "error: empty: no images in it\n"
-        "  hint: images are files whose name ends in .jpg, .jpeg or .png\n");
+  check_message(predict({"--input", "empty"}), 66,
+                "error: empty: no images in it\n"
+                "  hint: images are files whose name ends in .jpg, .jpeg or .png\n");
   check_failure(predict({"--submission", "to"}), 2,
                 {"data.type \"image_folder\" has no submissions"});
 }

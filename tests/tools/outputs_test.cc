@@ -62,10 +62,8 @@ TEST_CASE("outputs replace neither what runs have saved nor files of others") {
 TEST_CASE("a trace that is lost ends no training") {
   const TinyRun tiny;
   fs::create_symlink("/dev/full", tiny.path() / "trace.json");
-  const Outcome traced = tiny.train(
-      {"run.folder=run", "train.steps=4", "--profile-steps", "1:2", "--trace", "trace.json"});
-  CAPTURE(traced.err);
-  CHECK(traced.code == 0);
+  const Outcome traced = succeeded(tiny.train(
+      {"run.folder=run", "train.steps=4", "--profile-steps", "1:2", "--trace", "trace.json"}));
   CHECK(contains(traced.err,
                  "warning: trace.json: the trace could not be written\n  hint: make room there"));
   CHECK(tiny.end_of("run")["step"] == 4);
@@ -75,18 +73,12 @@ TEST_CASE("outputs replace earlier ones, and empty files") {
   const TinyRun tiny;
   write_text(tiny.path() / "table.csv", "");
   for (int i = 0; i < 2; ++i) {
-    const Outcome traced = tiny.train({"run.folder=run", "train.steps=4", "--overwrite",
-                                       "--profile-steps", "1:2", "--trace", "trace.json"});
-    CAPTURE(traced.err);
-    CHECK(traced.code == 0);
+    succeeded(tiny.train({"run.folder=run", "train.steps=4", "--overwrite", "--profile-steps",
+                          "1:2", "--trace", "trace.json"}));
     for (const std::vector<std::string>& outputs :
          {std::vector<std::string>{},
-          {"--to", "page.html", "--csv", "table.csv", "--svg", "run", "--tensorboard", "run/tb"}}) {
-      const std::vector<std::string> arguments = with({"report", "run"}, outputs);
-      const Outcome outcome = run(tiny.path(), arguments);
-      CAPTURE(arguments, outcome.err);
-      CHECK(outcome.code == 0);
-    }
+          {"--to", "page.html", "--csv", "table.csv", "--svg", "run", "--tensorboard", "run/tb"}})
+      succeeded(run(tiny.path(), with({"report", "run"}, outputs)));
   }
 }
 
@@ -98,9 +90,7 @@ TEST_CASE("events of runs with equal names are below the folder asked for") {
     write_text(folder.path() / run / "metrics.jsonl",
                "{\"event\":\"start\",\"step\":0,\"date\":\"2026-11-23T12:00:00Z\"}\n");
   }
-  const Outcome outcome = run(folder.path(), with({"report", "--tensorboard", "board"}, runs));
-  CAPTURE(outcome.err);
-  REQUIRE(outcome.code == 0);
+  succeeded(run(folder.path(), with({"report", "--tensorboard", "board"}, runs)));
   for (const std::string& run : runs) {
     const fs::path whole = fs::canonical(folder.path() / run);
     const char* const events = "events.out.tfevents.1795435200.vcas";

@@ -136,6 +136,12 @@ inline void check_failure(const Outcome& outcome, int code, const std::vector<st
   check_contains(outcome.err, said);
 }
 
+// It ended with this code, and said this alone.
+inline void check_message(const Outcome& outcome, int code, const std::string& said) {
+  CHECK(outcome.code == code);
+  CHECK(outcome.err == said);
+}
+
 // Waits until `file` has this many lines; false after a minute.
 inline bool wait_for_lines(const std::filesystem::path& file, std::ptrdiff_t lines) {
   for (int i = 0; i < 6000; ++i) {

@@ -54,9 +54,8 @@ TEST_CASE("replay: no step behind the end of a run") {
   succeeded(tiny.train({"run.folder=out", "train.steps=60", "train.eval_every=2",
                         "train.patience=1", "schedule.learning_rate=1e-30"}));
   succeeded(run(tiny.path(), {"replay", "out", "--step", "4"}));
-  const Outcome behind = run(tiny.path(), {"replay", "out", "--step", "5"});
-  CHECK(behind.code == 2);
-  CHECK(behind.err == "error: --step is 5, and the run ended with step 4\n");
+  check_message(run(tiny.path(), {"replay", "out", "--step", "5"}), 2,
+                "error: --step is 5, and the run ended with step 4\n");
 }
 
 TEST_CASE("replay of a fork that ended before it saved begins where the fork did") {
@@ -75,20 +74,17 @@ TEST_CASE("replay of a fork that ended before it saved begins where the fork did
   const Outcome before = run(tiny.path(), {"replay", "fork", "--step", "5"});
   CHECK(contains(before.out, "replaying step 5 from " + source + "\n"));
   CHECK(contains(before.err, "error: evaluation after step 5: "));
-  const Outcome not_own = run(tiny.path(), {"replay", "fork", "--step", "4"});
-  CHECK(not_own.code == 2);
-  CHECK(not_own.err ==
-        "error: --step is 4, and the run began with step 5\n"
-        "  hint: it is a fork of " +
-            source + "\n");
+  check_message(run(tiny.path(), {"replay", "fork", "--step", "4"}), 2,
+                "error: --step is 4, and the run began with step 5\n"
+                "  hint: it is a fork of " +
+                    source + "\n");
 
   fs::rename(tiny.path() / "out", tiny.path() / "moved");
-  const Outcome gone = run(tiny.path(), {"replay", "fork"});
-  CHECK(gone.code == 66);
-  CHECK(gone.err ==
-        "error: " + source +
-            ": no such folder, and fork is a fork of it, without an earlier save of its own\n"
-            "  hint: bring it back to replay the fork\n");
+  check_message(
+      run(tiny.path(), {"replay", "fork"}), 66,
+      "error: " + source +
+          ": no such folder, and fork is a fork of it, without an earlier save of its own\n"
+          "  hint: bring it back to replay the fork\n");
   fs::rename(tiny.path() / "moved", tiny.path() / "out");
   fs::remove(tiny.path() / "fork/metrics.jsonl");  // which tells what crash files do
   CHECK(run(tiny.path(), {"replay", "fork"}).code == 70);
@@ -108,21 +104,15 @@ TEST_CASE("replay of a run that is well, and of what is none") {
   const Outcome well = succeeded(run(tiny.path(), {"replay", "out", "--step", "3"}));
   CHECK(contains(well.out, "ok  all numbers of step 3 and of an evaluation after it are finite\n"));
 
-  const Outcome no_crash = run(tiny.path(), {"replay", "out"});
-  CHECK(no_crash.code == 66);
-  CHECK(no_crash.err ==
-        "error: out: no crash-STEP.json in it\n"
-        "  hint: --step N looks at any step of the run\n");
-  const Outcome nothing = run(tiny.path(), {"replay", "none"});
-  CHECK(nothing.code == 66);
-  CHECK(nothing.err ==
-        "error: none: No such file or directory\n"
-        "  hint: name the folder of a run, and make it readable\n");
-  const Outcome checkpoint = run(tiny.path(), {"replay", "out/checkpoint-4", "--step", "3"});
-  CHECK(checkpoint.code == 66);
-  CHECK(checkpoint.err ==
-        "error: out/checkpoint-4/metrics.jsonl: No such file or directory\n"
-        "  hint: replay takes the folder of a run\n");
+  check_message(run(tiny.path(), {"replay", "out"}), 66,
+                "error: out: no crash-STEP.json in it\n"
+                "  hint: --step N looks at any step of the run\n");
+  check_message(run(tiny.path(), {"replay", "none"}), 66,
+                "error: none: No such file or directory\n"
+                "  hint: name the folder of a run, and make it readable\n");
+  check_message(run(tiny.path(), {"replay", "out/checkpoint-4", "--step", "3"}), 66,
+                "error: out/checkpoint-4/metrics.jsonl: No such file or directory\n"
+                "  hint: replay takes the folder of a run\n");
   write_text(tiny.path() / "out/crash-3.json", R"({"step": 3, "ranks": 2})");
   const Outcome of_two = succeeded(run(tiny.path(), {"replay", "out"}));
   const std::string differs =
@@ -135,7 +125,6 @@ TEST_CASE("replay of a run that is well, and of what is none") {
   write_text(metrics, lines);
   CHECK(contains(run(tiny.path(), {"replay", "out", "--step", "3"}).out, differs));
 
-  const Outcome beyond = run(tiny.path(), {"replay", "out", "--step", "5"});
-  CHECK(beyond.code == 2);
-  CHECK(beyond.err == "error: --step is 5, and the run ended with step 4\n");
+  check_message(run(tiny.path(), {"replay", "out", "--step", "5"}), 2,
+                "error: --step is 5, and the run ended with step 4\n");
 }

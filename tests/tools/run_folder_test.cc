@@ -141,13 +141,12 @@ TEST_CASE("going on from an older checkpoint replaces the later ones only when t
   REQUIRE(older < 60);
   const std::string name = "checkpoint-" + std::to_string(older);
   const std::vector<std::string> resume = {"vcas-train", "--resume", "out/" + name};
-  const Outcome refused = run(tiny.path(), resume);
-  CHECK(refused.code == 73);
-  CHECK(refused.err ==
-        "error: out has later checkpoints, up to checkpoint-60; going on from " + name +
-            " would replace them\n"
-            "  hint: --resume out goes on from the last one, --resume-mode=fork starts a new run, "
-            "--overwrite removes the later ones\n");
+  check_message(
+      run(tiny.path(), resume), 73,
+      "error: out has later checkpoints, up to checkpoint-60; going on from " + name +
+          " would replace them\n"
+          "  hint: --resume out goes on from the last one, --resume-mode=fork starts a new run, "
+          "--overwrite removes the later ones\n");
   CHECK(snapshot(out) == before);
 
   // A folder in the place of a link is somebody's own.
@@ -279,10 +278,8 @@ TEST_CASE("a run that was killed before its first save is the one to go on with"
   const fs::path second = tiny.path() / "runs/tiny-2";
   for (const std::int64_t step : saved_steps(second))
     fs::remove_all(second / ("checkpoint-" + std::to_string(step)));
-  const Outcome resumed = tiny.train({"--resume"});
-  CHECK(resumed.code == 66);
-  CHECK(
-      resumed.err ==
+  check_message(
+      tiny.train({"--resume"}), 66,
       "error: runs/tiny-2: no complete checkpoint\n"
       "  hint: start again without --resume; --overwrite run.folder=runs/tiny-2 takes its place\n");
   succeeded(tiny.train({"--resume", "runs/tiny"}));

@@ -184,13 +184,11 @@ TEST_CASE("items that are too long are refused, with what makes them fit", "[tex
       "  hint: shorten the items (data.synthetic.tokens, --pad-to), or raise model.max_positions "
       "of "
       "a new model\n";
-  const Outcome padded = bench("20");
-  CHECK(padded.code == 78);
-  CHECK(padded.err == "error: items have up to 20 tokens, and the model has 16 positions\n" + hint);
-  const Outcome words = tiny.train({"data.type=synthetic_text", "data.text.labels=[]",
-                                    "data.synthetic.tokens=40", "run.folder=bad"});
-  CHECK(words.code == 78);
-  CHECK(words.err == "error: items have up to 40 tokens, and the model has 16 positions\n" + hint);
+  check_message(bench("20"), 78,
+                "error: items have up to 20 tokens, and the model has 16 positions\n" + hint);
+  check_message(tiny.train({"data.type=synthetic_text", "data.text.labels=[]",
+                            "data.synthetic.tokens=40", "run.folder=bad"}),
+                78, "error: items have up to 40 tokens, and the model has 16 positions\n" + hint);
   CHECK_FALSE(fs::exists(tiny.path() / "bad"));
   const Outcome small = bench("3");
   check_failure(small, 2, {" tokens, more than --pad-to 3\n"});

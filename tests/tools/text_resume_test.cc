@@ -89,14 +89,13 @@ TEST_CASE("a run does not go on with other data or another vocabulary", "[text]"
        {std::pair("train.tsv", "c\tgood\n"), std::pair("test.tsv", "c\tbad\n")}) {
     const std::string before = content(tiny.path() / file);
     write_text(tiny.path() / file, before + more);
-    const Outcome refused = resume();
-    CHECK(refused.code == 78);
-    CHECK(refused.err ==
-          fmt::format("error: {} has changed since out/checkpoint-20 was saved; this run would "
-                      "not be an exact continuation\n  hint: bring the files back, or add "
-                      "--resume-mode=fork to start a new run from these weights and this "
-                      "optimizer state\n",
-                      file));
+    check_message(
+        resume(), 78,
+        fmt::format("error: {} has changed since out/checkpoint-20 was saved; this run would "
+                    "not be an exact continuation\n  hint: bring the files back, or add "
+                    "--resume-mode=fork to start a new run from these weights and this "
+                    "optimizer state\n",
+                    file));
     CHECK_FALSE(fs::exists(tiny.path() / "out/checkpoint-40"));
     succeeded(
         tiny.train({"run.folder=fork", "--overwrite", "--resume", "out", "--resume-mode=fork"}));
