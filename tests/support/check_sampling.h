@@ -1,5 +1,4 @@
 // Whether sampled gradients of a whole model are the exact ones, at ratios of one and in the mean.
-// mean.
 #pragma once
 
 #include <algorithm>

@@ -132,12 +132,14 @@ inline Outcome succeeded(Outcome outcome) {
 
 // It ended with this code, and said all of these.
 inline void check_failure(const Outcome& outcome, int code, const std::vector<std::string>& said) {
+  INFO(outcome.err);
   CHECK(outcome.code == code);
   check_contains(outcome.err, said);
 }
 
 // It ended with this code, and said this alone.
 inline void check_message(const Outcome& outcome, int code, const std::string& said) {
+  INFO(outcome.err);
   CHECK(outcome.code == code);
   CHECK(outcome.err == said);
 }
