@@ -52,7 +52,7 @@ struct TrainOptions {
   std::string positive_class;
 
   void fields(Setting& v) {
-    v.field("epochs", epochs, "Passes over the training data.", above(0.0));
+    v.field("epochs", epochs, "Passes over the training data, in whole batches.", above(0.0));
     v.field("steps", steps, "Optimizer steps; 0: as many as the epochs have.", at_least(0));
     v.field("batch_size", batch_size, "Items of an optimizer step.", between(1, 1 << 30));
     v.field("micro_batch", micro_batch,

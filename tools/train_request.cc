@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/progress.h"
 #include "data/image_kind.h"
 #include "data/tokenizer.h"
 #include "kernels/decorators/trace_ops.h"
@@ -272,6 +273,13 @@ std::vector<std::string> run_warnings(const TrainRequest& request, const RunData
   std::vector<std::string> warnings = data.warnings;
   const RunConfig& config = request.loaded.config;
   std::ranges::copy(idle_settings(request, model), std::back_inserter(warnings));
+  constexpr std::int64_t kFew = 10;  // one in so many
+  const std::int64_t items = data.train->size(), left = items % config.train.batch_size;
+  if (left * kFew > items)
+    warnings.push_back(
+        fmt::format("{} of {} items, others each time, are left out of an epoch: it has whole "
+                    "batches of {} (train.batch_size)",
+                    format_count(left), format_count(items), config.train.batch_size));
   const fs::path checkpoint = parent_of(request);
   if (!checkpoint.empty() && request.fork) {
     const RunConfig before = saved_config(checkpoint);

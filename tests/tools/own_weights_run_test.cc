@@ -193,7 +193,7 @@ TEST_CASE("what weights were trained on is not held out", "[pretrained]") {
   CHECK(contains(unknown.err,
                  "warning: out/checkpoint-2 has not read more.tsv: if it was trained "
                  "on some of these items, they could be evaluated on\n"));
-  const Outcome task =
-      start({"seed=1", "data.text.train_file=more.tsv", "model.new_classifier=true"});
+  const Outcome task = start({"seed=1", "data.text.train_file=more.tsv",
+                              "model.new_classifier=true", "train.batch_size=4"});
   CHECK_FALSE(contains(task.err, "warning"));
 }

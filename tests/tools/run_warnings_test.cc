@@ -64,6 +64,18 @@ TEST_CASE("a warm-up that the run never leaves is worth a warning") {
   CHECK(!warns("schedule.warmup_ratio=0.75"));
 }
 
+TEST_CASE("many items that no batch of an epoch has are worth a warning") {
+  const TinyRun tiny;
+  const auto validate = [&](const std::string& items) {
+    return tiny.train({"--validate", "train.batch_size=16", "data.synthetic.items=" + items}).err;
+  };
+  CHECK(validate("19") ==
+        "warning: 3 of 19 items, others each time, are left out of an epoch: it has whole batches "
+        "of 16 (train.batch_size)\n");
+  CHECK(validate("160").empty());
+  CHECK(validate("161").empty());
+}
+
 TEST_CASE("micro-batches of one item run without probes, and say so") {
   const TinyRun tiny;
   const std::string setting = GENERATE("train.micro_batch=1", "train.batch_size=1");

@@ -102,17 +102,17 @@ TEST_CASE("texts that are cut are counted, and many of them are worth a warning"
                     cut = "a b c a b c a b c a b\tbad\n";
   const auto validate = [&](int long_ones) {
     std::string table = head;
-    for (int i = 0; i < 20; ++i) table += i < long_ones ? cut : whole;
+    for (int i = 0; i < 40; ++i) table += i < long_ones ? cut : whole;
     write_text(tiny.path() / "train.tsv", table);
     return tiny.train({"--validate", "run.folder=out"});
   };
   const std::string told =
-      " of 20 training texts are cut to 12 tokens; data.text.max_length allows more\n";
-  const Outcome few = validate(2);
+      " of 40 training texts are cut to 12 tokens; data.text.max_length allows more\n";
+  const Outcome few = validate(4);
   CHECK(few.err.empty());
-  CHECK(contains(few.out, "\n    note   2" + told));
-  const Outcome many = validate(3);
-  CHECK(many.err == "warning: 3" + told);
+  CHECK(contains(few.out, "\n    note   4" + told));
+  const Outcome many = validate(5);
+  CHECK(many.err == "warning: 5" + told);
   CHECK_FALSE(contains(many.out, "note"));
 }
 
