@@ -446,7 +446,9 @@ void Planner::plan_dx(int i, std::size_t j, int dy_block) {
   const bool alone = dy_block >= 0 && std::ranges::none_of(holders_[dy_block],
                                                            [&](int holder) { return holder < i; });
   const bool in_place = node.plan.in_place && j == 0 && alone && !waits_for(dy_block);
-  const bool pass = node.passes_gradient(j) && dy_block >= 0 && can_share(dy_block, input, i);
+  // A gradient that input 0 takes in place is no dy any more.
+  const bool pass = node.passes_gradient(j) && dy_block >= 0 && node.dx[0].block != dy_block &&
+                    can_share(dy_block, input, i);
   if (same_shape && dy_block >= 0 && (in_place || pass)) {
     producer.gradient_block = dy_block;
     holders_[dy_block].push_back(input);
