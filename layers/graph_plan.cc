@@ -509,10 +509,10 @@ void Planner::plan_scratch() {
   for (const GraphNode& node : plan_.nodes) {
     const Layout layout = node.plan.output.layout;
     if (std::ranges::count(plan_.layouts, layout) == 0) plan_.layouts.push_back(layout);
-    std::size_t added = 0;  // dx of a layer that cannot accumulate is made in scratch first
+    std::size_t added = 0;  // a dx that the layer does not add to is made in scratch first
     for (std::size_t j = 0; j < node.dx.size(); ++j) {
       const ValueSpec& spec = plan_.nodes[node.inputs[j]].plan.output;
-      if (node.dx[j].adds && !node.plan.accumulates)
+      if (node.dx[j].adds && !node.accumulates(j))
         added += Arena::round_up(bytes_of(spec.layout, spec.width, plan_.dtype));
     }
     plan_.memory.scratch = std::max(plan_.memory.scratch, node.plan.scratch_bytes + added);

@@ -72,6 +72,13 @@ struct GraphNode {
   bool passes_gradient(std::size_t input) const {
     return std::ranges::count(plan.passes_gradient, static_cast<int>(input)) > 0;
   }
+  // Whether backward adds io.added to this dx. The graph adds to one that it copies.
+  // It also does for a value that the node reads again: the same backward writes that sum.
+  bool accumulates(std::size_t input) const {
+    const auto its = inputs.begin() + static_cast<std::ptrdiff_t>(input);
+    return plan.accumulates && !passes_gradient(input) &&
+           std::find(inputs.begin(), its, *its) == its;
+  }
   std::size_t output_block = 0;
   std::vector<std::size_t> saved_blocks;
   int gradient_block = -1;       // of its output, -1 = none

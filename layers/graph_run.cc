@@ -131,15 +131,15 @@ Tensor Graph::place_gradients(Exec& exec, const GraphNode& node, const RowSets& 
                              : gradients_.at(block.offset, plan_.dtype, {kept_rows, spec.width});
       gradient_views_[input] = {.dy = sum, .norm = {}};
       dx = sum.first_rows(kept_rows);
-      if (plan.adds && !node.plan.accumulates)
+      if (plan.adds && !node.accumulates(j))
         dx = exec.scratch.take(plan_.dtype, {kept_rows, spec.width});
       else if (with_norms && j == 0 && producer.wants_gradient_norm && sum.rows() == kept_rows)
         gradient_views_[input].norm = dx_norm =
             norm_view(gradients_, block, spec, kept_rows, node.plan.dx_norm_parts);
     }
     node_tensors_.dx.push_back(dx);
-    node_tensors_.added.push_back(node.plan.accumulates ? added : Tensor());
-    node_tensors_.graph_adds.push_back(node.plan.accumulates ? Tensor() : added);
+    node_tensors_.added.push_back(node.accumulates(j) ? added : Tensor());
+    node_tensors_.graph_adds.push_back(node.accumulates(j) ? Tensor() : added);
   }
   return dx_norm;
 }

@@ -238,6 +238,9 @@ class Bench {
   bool can_repeat() const { return ops_->queues() && !plan_.computes_on_host; }
 
   const NodePlan& plan() const { return plan_; }
+  bool passes_gradient(std::size_t input) const {
+    return std::ranges::count(plan_.passes_gradient, static_cast<int>(input)) > 0;
+  }
   std::int64_t items() const { return static_cast<std::int64_t>(test_.tokens.size()); }
   std::int64_t item_rows(Layout layout, std::int64_t item) const {
     return layout.rows(std::int64_t{1}, test_.tokens[item], test_.masked[item]);
@@ -323,7 +326,7 @@ class Bench {
       if (!differentiable(i) || choice.without_dx == static_cast<int>(i)) continue;
       const Shape shape{rows_dx.of(specs_[i].layout).rows, specs_[i].width};
       dx[i] = choice.in_place && i == 0 ? dy : memory_.make(dtype_, shape);
-      if (choice.added == Added::kNothing) continue;
+      if (choice.added == Added::kNothing || passes_gradient(i)) continue;
       added[i] = choice.added == Added::kInPlace ? dx[i] : memory_.make(dtype_, shape);
       memory_.write(added[i], Numbers(static_cast<std::size_t>(shape.elements()), choice.start));
     }
@@ -341,8 +344,7 @@ class Bench {
       const auto reset = [&] {
         memory_.poison(scratch_);
         for (std::size_t i = 0; repeats && i < dx.size(); ++i)
-          if (dx[i] && std::ranges::count(plan_.passes_gradient, static_cast<int>(i)) == 0)
-            memory_.poison(dx[i]);
+          if (dx[i] && !passes_gradient(i)) memory_.poison(dx[i]);
         for (const Tensor& tensor : gradients)
           if (repeats && tensor) memory_.write(tensor, Numbers(tensor.elements(), choice.start));
       };
@@ -394,8 +396,7 @@ class Bench {
     bool loops = std::ranges::any_of(forward(), is_number);
     const Gradients gradients = backward({.dy = dy});
     for (std::size_t i = 0; i < gradients.dx.size(); ++i)
-      if (std::ranges::count(plan_.passes_gradient, static_cast<int>(i)) == 0)
-        loops |= std::ranges::any_of(gradients.dx[i], is_number);
+      if (!passes_gradient(i)) loops |= std::ranges::any_of(gradients.dx[i], is_number);
     faults_.resize(faults);
     ops_->leaves_out = false;
     return loops;

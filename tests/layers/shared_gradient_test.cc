@@ -81,7 +81,7 @@ std::vector<double> gradients(const nlohmann::json& sharing, bool twice, bool ag
 }  // namespace
 
 TEST_CASE("gradients are the same whatever memory a plan lets a layer share", "[graph][layer]") {
-  const bool in_place = GENERATE(false, true), accumulates = false,
+  const bool in_place = GENERATE(false, true), accumulates = GENERATE(false, true),
              passes = GENERATE(false, true);
   const nlohmann::json sharing = {
       {"in_place", in_place}, {"accumulates", accumulates}, {"passes", passes}};
