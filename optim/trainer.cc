@@ -10,6 +10,7 @@
 #include "core/json_value.h"
 #include "core/progress.h"
 #include "core/xxh3.h"
+#include "optim/methods/item_choice.h"
 
 namespace vcas {
 
@@ -158,6 +159,8 @@ Trainer::Trainer(Model& model, Ops& ops, const TrainerOptions& options,
     throw Error(ExitCode::kBadConfig,
                 fmt::format("method.type \"{}\" made no method", options_.method.type),
                 "MethodKind::make returns one (optim/methods/method.h)");
+  if (chooser())
+    check_one_term(model, "method.type=" + options_.method.type, "choose another method.type");
 }
 
 void Trainer::forget_sampled_passes() {
@@ -233,7 +236,7 @@ std::string Trainer::bad_gradient() {
 double Trainer::loss_scale(const Batch& batch) {
   // Weights stand for the items that were dropped.
   const auto terms = static_cast<double>(model_.loss_terms(batch, 0, batch.items) + batch.dropped);
-  if (model_.graph.spec(model_.loss).layout != Layout::masked())
+  if (model_.graph.spec(model_.loss).layout.fixed())
     return per_term(terms * place_.size);  // shares are equal
   gathered_.resize(place_.size);
   options_.ranks->gather_all({&terms, 1}, gathered_);

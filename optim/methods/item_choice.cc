@@ -74,17 +74,22 @@ void check_items_apart(const Graph& graph, const std::string& setting) {
                 "choose layers that keep items apart, as model.norm group or frozen");
 }
 
+void check_one_term(const Model& model, const std::string& setting, const std::string& instead) {
+  if (model.graph.spec(model.loss).layout != Layout::items(1))
+    throw Error(ExitCode::kBadConfig,
+                setting +
+                    ": the loss has a term for each predicted word or part of an item, and nobody "
+                    "knows how many an item has that is not read",
+                instead);
+}
+
 void check_forward_choice(const Training& training, const std::string& setting,
                           const std::string& instead) {
   const auto fail = [&](const std::string& why, const std::string& hint) {
     throw Error(ExitCode::kBadConfig, setting + ": " + why, hint);
   };
   const Model& model = training.model;
-  if (model.graph.spec(model.loss).layout != Layout::items(1))
-    fail(
-        "the loss has a term for each predicted word or part of an item, and nobody knows how many "
-        "an item has that is not read",
-        instead);
+  check_one_term(model, setting, instead);
   if (model.weights.index < 0) fail("the loss of this model takes no weights of items", instead);
   check_items_apart(model.graph, setting);
   if (training.batch * training.ranks->size() == 1)

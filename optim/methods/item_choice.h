@@ -30,7 +30,10 @@ std::int64_t label_run(const Graph& graph, std::int64_t micro_batch);
 void check_items_apart(const Graph& graph, const std::string& setting);
 
 // For a method that leaves items out before the forward, by its setting `setting`.
-// Throws Error(kBadConfig) for a model or a step that forbids it. `instead`: what to do then.
+// `instead`: what to do where it cannot. Throws Error(kBadConfig) unless an item is one term of the
+// loss.
+void check_one_term(const Model& model, const std::string& setting, const std::string& instead);
+// Throws Error(kBadConfig) for a model or a step that forbids it.
 void check_forward_choice(const Training& training, const std::string& setting,
                           const std::string& instead);
 
