@@ -22,7 +22,7 @@ constexpr std::pair<Phase, const char*> kTrainPhases[] = {
 
 // The share of the FLOPs of a whole step's forward that the items of the batch take.
 // FLOPs go with rows. The mean rows of the whole step's items follow from the weights.
-// The batch has items.
+// The batch has items. Without weights, or where all are 0, they are like those that were dropped.
 double forward_share(const Batch& batch) {
   if (batch.dropped == 0) return 1;
   const auto count = static_cast<double>(batch.items);
@@ -36,7 +36,7 @@ double forward_share(const Batch& batch) {
     weighted_rows += weight * own;
   }
   const double whole = count + static_cast<double>(batch.dropped);
-  return rows * weights / (whole * weighted_rows);
+  return weighted_rows > 0 ? rows * weights / (whole * weighted_rows) : count / whole;
 }
 
 // The batch with `length` tokens in each item.

@@ -44,20 +44,47 @@ struct FaultyData final : DataKind {
 };
 VCAS_REGISTER_PART(DataKind, "faulty", FaultyData);
 
+// y = x * gain, in which no operation is counted.
+class Gain final : public Layer {
+ public:
+  NodePlan plan(const PlanInput& in) const override {
+    return {.output = in.inputs[0],
+            .parameters = {{"gain", {in.inputs[0].width}, {Initializer::Kind::kConstant, 1}}},
+            .saved_inputs = {0},
+            .computes_on_host = true};
+  }
+  void forward(Exec&, const ForwardIo& io) const override {
+    const auto *x = io.inputs[0].ptr<float>(), *gain = io.parameters[0].ptr<float>();
+    for (std::int64_t i = 0; i < io.output.elements(); ++i)
+      io.output.ptr<float>()[i] = x[i] * gain[i % io.output.width()];
+  }
+  void backward(Exec&, const BackwardIo& io) const override {
+    const auto *x = io.inputs_full[0].ptr<float>(), *dy = io.dy.ptr<float>();
+    for (std::int64_t i = 0; i < io.dy.elements(); ++i)
+      io.gradients[0].ptr<float>()[i % io.dy.width()] += dy[i] * x[i];
+  }
+};
+
 // A classifier in which no weight is sampled.
 struct FaultyModel final : ModelKind {
   std::string fault = "none";
 
   void fields(Setting& v) {
     v.field("fault", fault, "What is wrong.",
-            one_of({"none", "more_logits", "no_logits", "no_accuracy", "regression"}));
+            one_of({"none", "more_logits", "no_logits", "no_accuracy", "no_products", "regression",
+                    "unknown_head"}));
   }
   std::string head() const override {
+    if (fault == "unknown_head") return "ranking";
     return fault == "regression" ? "regression" : "classification";
   }
   void build(Model& model, const std::vector<std::int64_t>& item_shape, std::int64_t classes,
              double label_smoothing) const override {
     const Value values = add_values(model, item_shape, model.graph.dtype());
+    if (fault == "no_products") {
+      model.logits = model.graph.add("gain", std::make_unique<Gain>(), {values});
+      return add_cross_entropy(model, add_labels(model, classes), label_smoothing);
+    }
     const Value x = add_linear(model.graph, "hidden", 8, values, 0, /*sampled=*/false);
     model.graph.gate(x);
     add_classifier(model, x, fault == "more_logits" ? classes + 1 : classes, label_smoothing);
@@ -67,10 +94,39 @@ struct FaultyModel final : ModelKind {
 };
 VCAS_REGISTER_PART(ModelKind, "faulty", FaultyModel);
 
+// Exact, on half of the items where it drops the others.
+class Halves final : public Method, private ItemChooser {
+ public:
+  explicit Halves(std::string fault) : fault_(std::move(fault)) {}
+  PassKind next(std::int64_t) const override { return PassKind::kExact; }
+  ItemChooser* chooser() override { return fault_.ends_with("weights") ? this : nullptr; }
+  bool at_rest() const override { return fault_ != "never_rests"; }
+  bool samples() const override { return true; }
+  std::string summary() const override { return fault_; }
+
+ private:
+  ItemChoice choose_items(std::int64_t, std::span<const std::int64_t> items,
+                          std::span<const std::int64_t>) override {
+    ItemChoice choice;
+    for (std::int64_t i = 0; i < std::ssize(items); i += 2) choice.kept.push_back(i);
+    if (fault_ == "zero_weights") choice.weights.assign(choice.kept.size(), 0);
+    return choice;
+  }
+
+  std::string fault_;
+};
+
 struct FaultyMethod final : MethodKind {
-  std::string summary() const override { return "none at all"; }
-  void fields(Setting&) {}
-  std::unique_ptr<Method> make(const Training&) const override { return nullptr; }
+  std::string fault = "no_method";
+
+  std::string summary() const override { return "a method that may have a mistake"; }
+  void fields(Setting& v) {
+    v.field("fault", fault, "What is wrong.",
+            one_of({"none", "no_method", "no_weights", "zero_weights", "never_rests"}));
+  }
+  std::unique_ptr<Method> make(const Training&) const override {
+    return fault == "no_method" ? nullptr : std::make_unique<Halves>(fault);
+  }
 };
 VCAS_REGISTER_PART(MethodKind, "faulty", FaultyMethod);
 

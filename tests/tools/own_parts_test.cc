@@ -103,3 +103,15 @@ TEST_CASE("a run warns once of data without files, and of a model without sample
   const std::vector<std::string> none = warnings({});
   CHECK(count(none, kFiles) + count(none, kWeights) == 0);
 }
+
+TEST_CASE("a method of one's own may leave items out without weights") {
+  const FaultyRun faulty;
+  for (const char* fault : {"no_weights", "zero_weights"}) {
+    const Outcome outcome =
+        faulty.train({"method.type=faulty", std::string("method.fault=") + fault});
+    CAPTURE(fault, outcome.err);
+    REQUIRE(outcome.code == 0);
+    const auto end = vcas::read_metrics(faulty.path() / "out/metrics.jsonl").back();
+    CHECK(end["flops_saved"].get<double>() == 0.5);
+  }
+}
