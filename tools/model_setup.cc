@@ -1,9 +1,12 @@
 #include "tools/model_setup.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <array>
 #include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -87,14 +90,27 @@ std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config, const Watch
   return std::make_unique<CountOps>(std::move(ops));
 }
 
-void check_logits(const Model& model, std::int64_t classes) {
-  const ValueSpec& logits = model.graph.spec(model.logits);
-  if (logits.width == classes && logits.layout == Layout::items(1)) return;
+void check_head(const ModelOptions& options) {
+  const std::string head = options.kind->head();
+  constexpr std::array kHeads = {"classification", "regression", "mlm", "lm"};
+  if (std::ranges::count(kHeads, head) > 0) return;
   throw Error(ExitCode::kBadConfig,
-              fmt::format("Model::logits is [{} an item, {}], and the data have {} classes",
-                          logits.layout.text(), logits.width, classes),
-              "the logits of a classification are [1 an item, classes]; ModelKind::build is told "
-              "the number of classes");
+              fmt::format("model.type \"{}\" has the head \"{}\", which is not among {}",
+                          options.kind.type, head, fmt::join(kHeads, ", ")),
+              "ModelKind::head says how the model is evaluated (models/model.h)");
+}
+
+void check_logits(const Model& model, bool regression, std::int64_t classes) {
+  const ValueSpec& logits = model.graph.spec(model.logits);
+  if (logits.width == (regression ? 1 : classes) && logits.layout == Layout::items(1)) return;
+  throw Error(
+      ExitCode::kBadConfig,
+      fmt::format("Model::logits is [{} an item, {}], and {}", logits.layout.text(), logits.width,
+                  regression ? "the model learns one number of an item"
+                             : fmt::format("the data have {} classes", classes)),
+      regression ? "the logits of a regression are [1 an item, 1]"
+                 : "the logits of a classification are [1 an item, classes]; "
+                   "ModelKind::build is told the number of classes");
 }
 
 }  // namespace
@@ -131,6 +147,7 @@ void check_room_for_products(const RunConfig& config) {
 std::unique_ptr<Model> make_model(Ops& ops, DType dtype, const RunConfig& config,
                                   const ModelFacts& facts, const Tokenizer* tokenizer,
                                   const BatchLimits& limits, std::int64_t items) {
+  check_head(config.model);
   std::unique_ptr<Model> model =
       build_model(model_options(config, tokenizer), facts.item_shape, std::ssize(facts.class_names),
                   config.train.label_smoothing, dtype);
@@ -159,8 +176,8 @@ std::unique_ptr<Model> make_model(Ops& ops, DType dtype, const RunConfig& config
                             .max_tokens = items * limits.tokens,
                             .max_masked = items * limits.masked,
                             .ranks = config.ranks});
-  if (config.model.kind->head() == "classification")
-    check_logits(*model, std::ssize(facts.class_names));
+  if (!config.model.kind->learns_words())
+    check_logits(*model, config.model.kind->head() == "regression", std::ssize(facts.class_names));
   return model;
 }
 

@@ -51,6 +51,10 @@ TEST_CASE("a mistake in parts of one's own ends a run before its first step") {
            {"model.fault=no_logits", 78,
             "error: Model::logits is not set\n"
             "  hint: ModelKind::build sets it to the value that evaluations read\n"},
+           {"model.fault=unknown_head", 78,
+            "error: model.type \"faulty\" has the head \"ranking\", which is not among "
+            "classification, regression, mlm, lm\n"
+            "  hint: ModelKind::head says how the model is evaluated (models/model.h)\n"},
            {"model.fault=regression", 78,
             "model.type \"faulty\" does not fit data.type \"faulty\": it learns numbers, and "
             "these have classes (DataFacts::labels)\n"},
@@ -114,4 +118,14 @@ TEST_CASE("a method of one's own may leave items out without weights") {
     const auto end = vcas::read_metrics(faulty.path() / "out/metrics.jsonl").back();
     CHECK(end["flops_saved"].get<double>() == 0.5);
   }
+}
+
+TEST_CASE("a regression has one logit an item") {
+  const FaultyRun faulty;
+  const Outcome outcome = faulty.train({"data.fault=numbers", "model.fault=regression"});
+  INFO(outcome.err);
+  CHECK(outcome.code == 78);
+  CHECK(contains(outcome.err,
+                 "error: Model::logits is [1 an item, 4], and the model learns one number of an "
+                 "item\n  hint: the logits of a regression are [1 an item, 1]\n"));
 }
