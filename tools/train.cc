@@ -44,7 +44,7 @@ void train(const TrainRequest& request) {
   Progress progress(stderr, progress_options(2));
   TrainingRun run(request, *data, progress);
   run.start(request.folder(), request.use());
-  while (!run.done()) run.advance(run.session().total_steps() + 1);
+  while (!run.done()) run.advance(run.session().total_steps());
   progress.finish();
   print_text(run.finish());
   if (request.timing && request.ranks->is_first()) run.print_timing();

@@ -541,7 +541,14 @@ void TrainingRun::save_before(const Error& error) {
 void TrainingRun::advance(std::int64_t step) try {
   Trainer& t = trainer();
   while (true) {
-    if (t.at_rest()) rest();
+    if (t.at_rest())
+      rest();
+    else if (t.done())
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("method.type \"{}\" is not at rest after the last step, {}",
+                              t.method_type(), format_count(t.steps())),
+                  "Method::at_rest is true then: a measurement begins only if it can end by "
+                  "Training::total_steps (optim/methods/method.h)");
     if (t.steps() >= step || (t.at_rest() && ended())) break;
     if (t.steps() + 1 == request_.profile_first) {
       finish_steps(true);

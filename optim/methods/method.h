@@ -70,6 +70,7 @@ class Method {
   // True: the step has probed, and the next one may be sampled otherwise.
   virtual bool end_step() { return false; }
   // False between the steps of one measurement: the state cannot be saved.
+  // A run ends with Error(kBadConfig) where it is false after Training::total_steps.
   virtual bool at_rest() const { return true; }
   // Adds what the last step cost.
   virtual void add_cost(FormulaFlops& formula) const { formula.add_exact_step(); }

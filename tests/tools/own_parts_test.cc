@@ -129,3 +129,14 @@ TEST_CASE("a regression has one logit an item") {
                  "error: Model::logits is [1 an item, 4], and the model learns one number of an "
                  "item\n  hint: the logits of a regression are [1 an item, 1]\n"));
 }
+
+TEST_CASE("a method that is not at rest after the last step ends the run") {
+  const FaultyRun faulty;
+  const Outcome outcome = faulty.train({"method.type=faulty", "method.fault=never_rests"});
+  INFO(outcome.err);
+  CHECK(outcome.code == 78);
+  CHECK(contains(outcome.err,
+                 "error: method.type \"faulty\" is not at rest after the last step, 8\n"
+                 "  hint: Method::at_rest is true then: a measurement begins only if it can end by "
+                 "Training::total_steps (optim/methods/method.h)\n"));
+}
