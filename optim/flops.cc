@@ -20,7 +20,7 @@ FormulaFlops::FormulaFlops(std::vector<Linear> linears) : linears_(std::move(lin
 }
 
 double FormulaFlops::mean_act(const std::vector<double>& act_ratio) const {
-  double mean = 0;
+  double mean = linears_.empty() ? 1 : 0;
   for (const Linear& linear : linears_) mean += linear.size * act_ratio_of(linear, act_ratio);
   return mean;
 }
@@ -34,6 +34,7 @@ void FormulaFlops::add_exact_step(double kept) {
 void FormulaFlops::add_sampled_step(const std::vector<double>& act_ratio,
                                     const std::vector<double>& weight_ratio, double kept) {
   VCAS_CHECK(weight_ratio.size() == linears_.size(), "one weight ratio for each linear");
+  if (linears_.empty()) return add_exact_step(kept);  // nothing tells what sampling saves
   ++steps_;
   cost_.forward += kept;
   cost_.backward += kept * mean_act(act_ratio);

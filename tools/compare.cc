@@ -290,8 +290,8 @@ class SeedRuns {
   }
 
   ProgressText describe() const {
-    std::vector<std::string> flops, backward, times, seconds, lines = {""};
-    std::vector<double> flops_saved, backward_saved;
+    std::vector<std::string> flops, backward, times, seconds, flops_saved, backward_saved;
+    std::vector<std::string> lines = {""};
     for (const Contender& c : contenders_) {
       times.push_back(format_duration(c.session().train_seconds()));
       seconds.push_back(fmt::format("{:.1f}", c.session().train_seconds()));
@@ -300,15 +300,15 @@ class SeedRuns {
       const Savings savings = c.session().savings();
       flops.push_back(format_change(savings.flops));
       backward.push_back(format_change(savings.backward_flops));
-      flops_saved.push_back(savings.flops);
-      backward_saved.push_back(savings.backward_flops);
+      flops_saved.push_back(format_share(savings.flops));
+      backward_saved.push_back(format_share(savings.backward_flops));
       lines.push_back(fmt::format("{}: {}", c.name, method.progress()));
     }
     lines[0] = fmt::format("FLOPs {}  BP FLOPs {}  trained {}", fmt::join(flops, " / "),
                            fmt::join(backward, " / "), fmt::join(times, " / "));
     return {.label = label_,
             .lines = lines,
-            .fields = fmt::format("flops_saved={:.3f} bp_flops_saved={:.3f} seconds={}",
+            .fields = fmt::format("flops_saved={} bp_flops_saved={} seconds={}",
                                   fmt::join(flops_saved, "/"), fmt::join(backward_saved, "/"),
                                   fmt::join(seconds, "/"))};
   }

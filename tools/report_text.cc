@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 namespace vcas {
@@ -14,7 +15,12 @@ std::string format_bytes(double bytes) {
   return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 1, units[unit]);
 }
 
+std::string format_share(double saved) {
+  return std::isnan(saved) ? "unknown" : fmt::format("{:.3f}", saved);
+}
+
 std::string format_change(double saved) {
+  if (std::isnan(saved)) return "unknown";
   const std::string text = fmt::format("{:+.1f}%", -100 * saved);
   return text == "-0.0%" ? "+0.0%" : text;
 }

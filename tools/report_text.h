@@ -11,7 +11,8 @@
 namespace vcas {
 
 std::string format_bytes(double bytes);                           // "4.1 GiB"
-std::string format_change(double saved);                          // .384 -> "-38.4%"
+std::string format_change(double saved);                          // .384 -> "-38.4%"; or "unknown"
+std::string format_share(double saved);                           // .384 -> "0.384"; or "unknown"
 std::string format_change(const std::optional<Estimate>& saved);  // "-14.4% ±1.2", "not known yet"
 
 // Columns as wide as they need to be; the first one to the left, the others to the right.

@@ -224,7 +224,7 @@ void Session::stop_recording() {
 }
 
 void Session::prepare() {
-  if (exact_step_flops_.forward > 0) return;
+  if (exact_step_flops_) return;
   check_room_for_products(config_);
   Loader loader(*data_.train, loader_options());
   const Batch& batch = loader.next();
@@ -238,13 +238,13 @@ void Session::prepare() {
     for (std::size_t at = of; at < all.size(); at += std::size(mine)) sum += all[at];
     return sum / ranks_->size();
   };
-  exact_step_flops_ = {mean(0), mean(1)};
+  exact_step_flops_ = StepFlops{mean(0), mean(1)};
   padded_step_flops_ = mean(2);
 }
 
 StepFlops Session::exact_step_flops() {
   prepare();
-  return exact_step_flops_;
+  return *exact_step_flops_;
 }
 
 void Session::queue_step() {
@@ -263,7 +263,7 @@ void Session::queue_step() {
   const double forward = flops(Phase::kForward) - before.forward;
   // A rank may get no item: then nothing tells the rows of those that it would have had.
   dropped_forward_ += batch.items > 0 ? forward * (1 / forward_share(batch) - 1)
-                                      : exact_step_flops_.forward / ranks_->size();
+                                      : exact_step_flops_->forward / ranks_->size();
   if (!exact) {
     sampled_forward_ += forward;
     sampled_backward_ += flops(Phase::kBackward) - before.backward;
@@ -385,7 +385,7 @@ Savings Session::savings() const {
   const double backward = own_backward + probe;
   const double exact_backward =
       own_backward - sampled_backward +
-      (sampled_forward + dropped) * (exact_step_flops_.backward / exact_step_flops_.forward);
+      (sampled_forward + dropped) * (exact_step_flops_->backward / exact_step_flops_->forward);
   savings.backward_flops = 1 - backward / exact_backward;
   savings.flops = 1 - (forward + backward) / (exact_forward + exact_backward);
   savings.formula = formula_.saved();

@@ -40,6 +40,7 @@ struct RunTotals {
 };
 
 // Shares of what the same steps cost in exact training. Negative: it became more.
+// NaN: nothing tells, as no operation of the model is counted.
 struct Savings {
   double flops = 0;           // counted, probes included
   double backward_flops = 0;  // the same without forwards
@@ -166,7 +167,7 @@ class Session {
   RunTotals totals_;
   // FLOPs, of the steps queued so far.
   double dropped_forward_ = 0, sampled_forward_ = 0, sampled_backward_ = 0;
-  StepFlops exact_step_flops_;
+  std::optional<StepFlops> exact_step_flops_;
   double padded_step_flops_ = 0;
   // Seconds of backward for one of forward, ascending: of each probe the mean over its steps.
   // The steps of one probe are not independent.

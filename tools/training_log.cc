@@ -167,8 +167,8 @@ ProgressText TrainingRun::describe(const StepReport& report) const {
                                    format_change(savings.flops), format_change(savings.time)));
   text.lines.push_back(method().progress());
   text.fields +=
-      fmt::format(" bp_flops_saved={:.3f} time_saved={}", savings.backward_flops,
-                  is_known(savings.time) ? fmt::format("{:.3f}", savings.time->middle) : "unknown");
+      fmt::format(" bp_flops_saved={} time_saved={}", format_share(savings.backward_flops),
+                  is_known(savings.time) ? format_share(savings.time->middle) : "unknown");
   return text;
 }
 

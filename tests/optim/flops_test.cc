@@ -24,6 +24,15 @@ TEST_CASE("exact steps and ratios of 1 save nothing", "[flops]") {
   CHECK_THAT(flops.backward_saved(), WithinAbs(0, 1e-15));
 }
 
+TEST_CASE("where no linear is sampled, nothing is saved by the formula", "[flops]") {
+  FormulaFlops flops({});
+  flops.add_sampled_step({0.5}, {});
+  CHECK(flops.saved() == 0);
+  CHECK(flops.backward_saved() == 0);
+  flops.add_separate_probe(1, 1, 1, {0.5});
+  CHECK(flops.backward_saved() == -2);
+}
+
 TEST_CASE("an exact step of half the items saves half", "[flops]") {
   FormulaFlops flops({{0, 1}});
   flops.add_exact_step(0.5);

@@ -140,3 +140,17 @@ TEST_CASE("a method that is not at rest after the last step ends the run") {
                  "  hint: Method::at_rest is true then: a measurement begins only if it can end by "
                  "Training::total_steps (optim/methods/method.h)\n"));
 }
+
+TEST_CASE("savings of a model in which nothing is counted are unknown") {
+  const FaultyRun faulty;
+  const Outcome outcome =
+      faulty.train({"method.type=faulty", "method.fault=none", "model.fault=no_products"});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(contains(outcome.out, "BP FLOPs unknown  train FLOPs unknown"));
+  CHECK(contains(outcome.err, "bp_flops_saved=unknown"));
+  CHECK_FALSE(contains(outcome.out + outcome.err, "nan"));
+  const auto end = vcas::read_metrics(faulty.path() / "out/metrics.jsonl").back();
+  CHECK(end["flops_saved"].is_null());
+  CHECK(end["formula_flops_saved"] == 0);
+}
