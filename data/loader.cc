@@ -212,7 +212,11 @@ void Loader::run(const std::stop_token& stop) {
 // A text has offsets in place of values.
 void Loader::append(std::int64_t item, const ItemDraw& draw, Batch& batch) const {
   const std::int64_t before = std::ssize(batch.values);
+  const std::size_t weights = batch.weights.size();
   dataset_.append(item, draw, batch);
+  if (batch.weights.size() != weights)
+    throw Error(ExitCode::kBadData, fmt::format("item {} adds to Batch::weights", item),
+                "Dataset::append must not: an ItemChooser gives weights");
   const std::int64_t values = std::ssize(batch.values) - before;
   if (values == item_values_ || (values == 0 && !batch.offsets.empty())) return;
   throw Error(ExitCode::kBadData,
