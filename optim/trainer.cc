@@ -477,20 +477,21 @@ void Trainer::restore(const nlohmann::json& state) try {
   if (!queued_.empty())
     throw Error(ExitCode::kBadConfig, "Trainer::restore while a step is queued",
                 "call Trainer::finish first");
-  const std::int64_t step = steps_of(state, "step");
-  optimizer_.set_steps(steps_of(state, "optimizer_steps"));
-  step_ = step;
-  ops_.run(Fill{.y = losses_.last_squared_norm(), .value = 0});  // forgets a step that diverged
-  if (const Tensor& predicted = optimizer_.predicted()) {
-    const double squared_norm = state.value("predicted_squared_norm", 0.0);
-    ops_.copy_to_device(predicted.data, &squared_norm, sizeof squared_norm);
-  }
+  const std::int64_t step = steps_of(state, "step"),
+                     optimizer_steps = steps_of(state, "optimizer_steps");
+  const Tensor& predicted = optimizer_.predicted();
+  const double squared_norm = predicted ? state.value("predicted_squared_norm", 0.0) : 0;
   // A fork may look for outliers where the run before it did not.
   if (norms_.looks() && state.contains("norms")) norms_.restore(state.at("norms"));
   // Older programs wrote the state of VCAS alone. A fork may train by another method.
   const nlohmann::json method = state.value(
       "method", nlohmann::json{{"type", "vcas"}, {"state", state.value("vcas", nlohmann::json())}});
   if (method.at("type") == options_.method.type) method_->restore(method.at("state"));
+  // A state that is refused has moved no step.
+  optimizer_.set_steps(optimizer_steps);
+  step_ = step;
+  ops_.run(Fill{.y = losses_.last_squared_norm(), .value = 0});  // forgets a step that diverged
+  if (predicted) ops_.copy_to_device(predicted.data, &squared_norm, sizeof squared_norm);
   forget_sampled_passes();
 } catch (const nlohmann::json::exception& e) {
   throw Error(ExitCode::kBadData, fmt::format("the state of a trainer: {}", e.what()), kTakeState);

@@ -125,7 +125,7 @@ class Trainer {
   // Everything besides parameters and optimizer tensors.
   // Throws Error(kBadConfig) while a step is queued, `state` also where not at_rest.
   nlohmann::json state() const;
-  // Throws Error(kBadData) for what is no such state.
+  // Throws Error(kBadData) for what is no such state. The steps are then those before.
   void restore(const nlohmann::json& state);
 
  private:

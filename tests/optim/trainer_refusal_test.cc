@@ -194,6 +194,17 @@ TEST_CASE("weights that are not set are neither evaluated, checked nor saved", "
                 "call Parameters::initialize after Graph::finish, or load weights");
 }
 
+TEST_CASE("a state that is refused moves no step", "[trainer][error]") {
+  TrainerFixture f(exact_options());
+  f.trainer->step(random_batch(16));
+  const nlohmann::json before = f.trainer->state();
+  nlohmann::json state = before;
+  state["step"] = state["optimizer_steps"] = 9;
+  state["method"].erase("state");
+  check_error([&] { f.trainer->restore(state); }, ExitCode::kBadData, "the state of a trainer: ");
+  CHECK(f.trainer->state() == before);
+}
+
 TEST_CASE("options are those that a configuration could have", "[trainer][error]") {
   TrainerFixture f(exact_options());
   const auto refusal = [&](const std::function<void(TrainerOptions&)>& change) {
