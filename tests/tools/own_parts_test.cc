@@ -111,10 +111,8 @@ TEST_CASE("a run warns once of data without files, and of a model without sample
 TEST_CASE("a method of one's own may leave items out without weights") {
   const FaultyRun faulty;
   for (const char* fault : {"no_weights", "zero_weights"}) {
-    const Outcome outcome =
-        faulty.train({"method.type=faulty", std::string("method.fault=") + fault});
-    CAPTURE(fault, outcome.err);
-    REQUIRE(outcome.code == 0);
+    CAPTURE(fault);
+    succeeded(faulty.train({"method.type=faulty", std::string("method.fault=") + fault}));
     const auto end = vcas::read_metrics(faulty.path() / "out/metrics.jsonl").back();
     CHECK(end["flops_saved"].get<double>() == 0.5);
   }
@@ -122,31 +120,23 @@ TEST_CASE("a method of one's own may leave items out without weights") {
 
 TEST_CASE("a regression has one logit an item") {
   const FaultyRun faulty;
-  const Outcome outcome = faulty.train({"data.fault=numbers", "model.fault=regression"});
-  INFO(outcome.err);
-  CHECK(outcome.code == 78);
-  CHECK(contains(outcome.err,
-                 "error: Model::logits is [1 an item, 4], and the model learns one number of an "
-                 "item\n  hint: the logits of a regression are [1 an item, 1]\n"));
+  check_failure(faulty.train({"data.fault=numbers", "model.fault=regression"}), 78,
+                {"error: Model::logits is [1 an item, 4], and the model learns one number of an "
+                 "item\n  hint: the logits of a regression are [1 an item, 1]\n"});
 }
 
 TEST_CASE("a method that is not at rest after the last step ends the run") {
   const FaultyRun faulty;
-  const Outcome outcome = faulty.train({"method.type=faulty", "method.fault=never_rests"});
-  INFO(outcome.err);
-  CHECK(outcome.code == 78);
-  CHECK(contains(outcome.err,
-                 "error: method.type \"faulty\" is not at rest after the last step, 8\n"
+  check_failure(faulty.train({"method.type=faulty", "method.fault=never_rests"}), 78,
+                {"error: method.type \"faulty\" is not at rest after the last step, 8\n"
                  "  hint: Method::at_rest is true then: a measurement begins only if it can end by "
-                 "Training::total_steps (optim/methods/method.h)\n"));
+                 "Training::total_steps (optim/methods/method.h)\n"});
 }
 
 TEST_CASE("savings of a model in which nothing is counted are unknown") {
   const FaultyRun faulty;
-  const Outcome outcome =
-      faulty.train({"method.type=faulty", "method.fault=none", "model.fault=no_products"});
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
+  const Outcome outcome = succeeded(
+      faulty.train({"method.type=faulty", "method.fault=none", "model.fault=no_products"}));
   CHECK(contains(outcome.out, "BP FLOPs unknown  train FLOPs unknown"));
   CHECK(contains(outcome.err, "bp_flops_saved=unknown"));
   CHECK_FALSE(contains(outcome.out + outcome.err, "nan"));
