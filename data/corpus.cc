@@ -149,7 +149,8 @@ CorpusDataset::CorpusDataset(TokenStream tokens, std::int64_t item_rows, std::in
       item_rows_(item_rows),
       targets_(targets),
       rows_(std::ssize(stream_.tokens()) - targets) {
-  VCAS_CHECK(item_rows > 0 && rows_ > 0, fmt::format("items of {} of {} rows", item_rows, rows_));
+  VCAS_CHECK(item_rows > 0 && rows_ > 0,
+             fmt::format("items of {} rows, {} rows in all", item_rows, rows_));
 }
 
 std::span<const std::int32_t> CorpusDataset::item_tokens(std::int64_t index) const {

@@ -56,7 +56,7 @@ struct OpenedData {
   bool has_pairs = false;                     // texts are pairs
   std::int64_t most_masked = 0;               // masked positions of an item
   std::int64_t skipped_rows = 0;              // bad rows that were left out
-  std::int64_t cut_rows = 0;                  // texts longer than DataFacts::max_length
+  std::int64_t cut_rows = 0;                  // items that lost tokens, by DataFacts::max_length
   std::vector<std::string> skipped = {};      // what is wrong with images that were left out
   std::int64_t checked = 0;                   // images decoded beforehand
   std::vector<std::string> files = {};        // of each item; empty where they are rows of one file

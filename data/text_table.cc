@@ -187,8 +187,8 @@ void TextTable::split_csv(Fault& fault) {
                 "is the file cut off, or is it one without quoting (TSV)?");
           more.push_back(line_);
           if (const std::string bad = text_fault(line_); !bad.empty()) {
+            if (fault.text.empty()) fault.encoding_hint = encoding_hint(line_);
             note(fmt::format("line {}: {}", line(), bad));
-            fault.encoding_hint = encoding_hint(line_);
           }
           field += '\n';
           at = 0;

@@ -96,12 +96,13 @@ Vocabulary parse_vocab_txt(std::string_view text, const std::string& name, bool 
 // Throws where tokenizer_config.json names a tokenizer that reads a vocab.txt otherwise.
 void check_class(const JsonFile& config) {
   if (!JsonFile::find(config.root(), "tokenizer_class")) return;
-  std::string_view type = config.string(config.root(), "tokenizer_class");
+  const std::string_view name = config.string(config.root(), "tokenizer_class");
+  std::string_view type = name;
   if (type.ends_with("Fast")) type.remove_suffix(4);
   // DistilBERT, ConvBERT and others have BERT's tokenizer under another name.
   if (type.ends_with("BertTokenizer") || type == "ElectraTokenizer") return;
   config.fail_at(*JsonFile::find(config.root(), "tokenizer_class"),
-                 fmt::format("tokenizer_class is \"{}\", expected \"BertTokenizer\"", type),
+                 fmt::format("tokenizer_class is \"{}\", expected \"BertTokenizer\"", name),
                  kReadable);
 }
 

@@ -57,8 +57,9 @@ class WordPiece final : public Tokenizer {
   std::int32_t find_separator() const override { return find("[SEP]"); }
   std::int32_t unk() const override { return unknown_; }
 
-  // vocab.txt, tokenizer_config.json, special_tokens_map.json and tokenizer.json: BertTokenizer
-  // reads the first three, BertTokenizerFast the last.
+  // vocab.txt, tokenizer_config.json, special_tokens_map.json and tokenizer.json.
+  // transformers makes a BertTokenizer of the first three, where its defaults are ours.
+  // Otherwise it reads the last.
   std::map<std::string, std::string> files(std::int64_t max_length) const override;
 
  private:

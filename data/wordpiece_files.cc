@@ -49,7 +49,7 @@ Json tokenizer_json(const WordPiece& tokenizer) {
 std::map<std::string, std::string> WordPiece::files(std::int64_t max_length) const {
   std::string vocabulary;
   for (std::int32_t id = 0; id < pieces_; ++id) vocabulary.append(token(id)).append("\n");
-  // transformers makes a BertTokenizer of its defaults, and any other one of tokenizer.json.
+  // What cuts words in another way than a BertTokenizer is not one to transformers.
   const bool is_bert =
       clean_text_ && std::cmp_equal(max_word_length_, Vocabulary().max_word_length);
   Json config = {{"tokenizer_class", is_bert ? "BertTokenizer" : "PreTrainedTokenizerFast"},

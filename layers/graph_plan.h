@@ -73,7 +73,7 @@ struct GraphNode {
     return std::ranges::count(plan.passes_gradient, static_cast<int>(input)) > 0;
   }
   // Whether backward adds io.added to this dx. The graph adds to one that it copies.
-  // It also does for a value that the node reads again: the same backward writes that sum.
+  // It also adds to a second dx of one value: the same backward writes the first.
   bool accumulates(std::size_t input) const {
     const auto its = inputs.begin() + static_cast<std::ptrdiff_t>(input);
     return plan.accumulates && !passes_gradient(input) &&

@@ -22,7 +22,7 @@ nlohmann::ordered_json run_numbers(const Session& session,
 // Adds what the metrics.jsonl of a run has up to its "steps" to its numbers:
 // "evaluations", and in "best" the best value of each measure among them;
 // "added_variance" of "items" and "rows": sums of V_act and of V_w over that of V_s.
-// It has "forward" of V_f where SampleF added any.
+// It has "forward" of V_f where a controller measured that SampleF added any.
 // They are over the probes of the second half. It is missing where none measured V_s.
 void add_measurements(nlohmann::ordered_json& run, const std::filesystem::path& folder);
 

@@ -191,7 +191,7 @@ void Watchdog::alive() {
 }
 
 void Watchdog::watch(const std::stop_token& stop) {
-  // The clock runs on while a job is suspended, which so ends one wait of many.
+  // The clock runs on while a job is suspended. That ends one wait of many.
   constexpr int kWaits = 20;
   constexpr double kMost = 1e9;  // a clock counts nanoseconds
   const std::chrono::duration<double> part(std::min(seconds_, kMost) / kWaits);

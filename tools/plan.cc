@@ -361,14 +361,15 @@ void plan_run(const LoadedConfig& loaded, const PlanRequest& request) {
   const DryRun run(config, data, loader.steps_per_epoch());
   const Batch& batch = loader.next();
   Json plan = facts_of(loaded, data, run, count_exact_step(*run.model, *run.ops, config, batch));
+  const bool samples = run.graph().gates() > 0 || !run.graph().sampled_weights().empty();
+  const std::vector<double> ratios = samples ? request.ratios : std::vector<double>{};
   plan["ratios"] = Json::array();
-  if (run.graph().gates() > 0 || !run.graph().sampled_weights().empty())
-    for (const double ratio : request.ratios)
-      plan["ratios"].push_back(savings_of(make_formula(run.graph(), batch), run.graph(), ratio));
+  for (const double ratio : ratios)
+    plan["ratios"].push_back(savings_of(make_formula(run.graph(), batch), run.graph(), ratio));
   const bool fits = plan["memory"]["fits"] != false;
   if (!fits) plan["fitting"] = fitting_settings(config, data, run.steps_per_epoch);
   if (fits && request.timing) {
-    const StepTimes times = time_steps(config, data, request.ratios, run.total_steps);
+    const StepTimes times = time_steps(config, data, ratios, run.total_steps);
     plan["time"] = time_of(times, run, config);
     add_times(plan, times, run.total_steps);
   }

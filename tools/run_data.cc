@@ -304,7 +304,7 @@ std::string classes_text(const std::vector<std::string>& names) {
 }
 
 std::string cut_rows_text(const RunConfig& config, const OpenedData& opened, const char* name) {
-  return fmt::format("{} of {} {} texts are cut to {} tokens; data.text.max_length allows more",
+  return fmt::format("{} of {} {} texts are cut to {} tokens (data.text.max_length)",
                      format_count(opened.cut_rows), format_count(opened.items->size()), name,
                      config.data.kind->facts().max_length);
 }

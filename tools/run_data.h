@@ -79,7 +79,7 @@ struct RunData {
 // "2 classes: bad, good"
 std::string classes_text(const std::vector<std::string>& names);
 
-// Says how many texts are longer than data.text.max_length. `name`: of the data, "training".
+// Says how many texts have lost tokens. `name`: of the data, "training".
 std::string cut_rows_text(const RunConfig& config, const OpenedData& opened, const char* name);
 
 // To stderr.

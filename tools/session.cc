@@ -22,7 +22,8 @@ constexpr std::pair<Phase, const char*> kTrainPhases[] = {
 
 // The share of the FLOPs of a whole step's forward that the items of the batch take.
 // FLOPs go with rows. The mean rows of the whole step's items follow from the weights.
-// The batch has items. Without weights, or where all are 0, they are like those that were dropped.
+// The batch has items. Items without weights, or all of weight 0, count as those that were dropped
+// do.
 double forward_share(const Batch& batch) {
   if (batch.dropped == 0) return 1;
   const auto count = static_cast<double>(batch.items);

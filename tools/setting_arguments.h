@@ -10,6 +10,7 @@ namespace vcas {
 // Settings become "--set", "section.name=value", where `command` has --set: section.name=value,
 // --section.name value, --section.name=value, and short forms such as --epochs 3. Their order is
 // kept, for the later one wins. The command's own options and their values stay as they are.
+// An option with nothing behind its = has an empty value.
 // Files *.json stay too, and other paths that begin with no known key, and what follows "--".
 // Throws kUsage for a setting without a value.
 std::vector<std::string> with_settings_as_set(const CLI::App& command,

@@ -305,8 +305,8 @@ std::string benchmark_text(const Json& json) {
 
   std::string text = format_table(rows);
   text += fmt::format("sampled at {}\n", json["sampling"].get<std::string>());
-  text += fmt::format("exact / sampled time {:.3f} (FLOPs {:.3f})\n",
-                      json["time_ratio"].get<double>(), json["flops_ratio"].get<double>());
+  text += fmt::format("exact / sampled time {:.3f} (FLOPs {})\n", json["time_ratio"].get<double>(),
+                      format_share(json["flops_ratio"].get<double>()));
   text += fmt::format(
       "best exact step at {:.1f} GFLOP/s, {:.1f}% of the best product ({:.1f} GFLOP/s)\n",
       json["exact_best_flops_per_second"].get<double>() / 1e9,

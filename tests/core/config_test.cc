@@ -374,12 +374,12 @@ TEST_CASE("files", "[config]") {
     CHECK(origins.where("device") == file + ":1:12");
   }
   SECTION("a missing file or a directory is a missing input") {
-    for (const auto& [path, why] :
-         {std::pair<std::string, std::string>{"/no/such.json", "No such file or directory"},
-          {std::filesystem::temp_directory_path().string(), "Is a directory"}}) {
+    const auto check = [](const std::string& path, const std::string& why) {
       CHECK(error_text([&] { load_config_text(path); }, ExitCode::kNoInput) ==
             "cannot read the configuration " + path + ": " + why);
-    }
+    };
+    check("/no/such.json", "No such file or directory");
+    check(std::filesystem::temp_directory_path().string(), "Is a directory");
   }
 }
 

@@ -96,9 +96,9 @@ TEST_CASE("metrics: torn last lines go, other bad lines are errors", "[metrics]"
   }
   for (const char* bad : {"{\"event\":\"train\"}", "{\"event\":7,\"step\":0}", "{\"step\":0}"}) {
     atomic_write(path, good + bad + "\n" + good);
-    check_error([&] { MetricsLog{path}; }, ExitCode::kBadData,
-                path.string() + ":2: not a JSON object with a step and an event",
-                "was the file edited? remove this line, and keep the others");
+    check_whole_error([&] { MetricsLog{path}; }, ExitCode::kBadData,
+                      path.string() + ":2: not a JSON object with a step and an event",
+                      "was the file edited? remove this line, and keep the others");
   }
   check_error([&] { MetricsLog{folder.path() / "no" / "metrics.jsonl"}; }, ExitCode::kCannotCreate,
               "no/metrics.jsonl");

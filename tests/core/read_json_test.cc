@@ -27,9 +27,9 @@ TEST_CASE("read_json: a NUL is not the end", "[json]") {
   TemporaryFolder folder;
   const auto file = folder.path() / "a.json";
   atomic_write(file, std::string_view("{}\n \0 x", 7));
-  check_error([&] { read_json(file); }, ExitCode::kBadData,
-              file.string() + ":2:2: a NUL byte; JSON is text in UTF-8",
-              "the file is damaged, or has another encoding");
+  check_whole_error([&] { read_json(file); }, ExitCode::kBadData,
+                    file.string() + ":2:2: a NUL byte; JSON is text in UTF-8",
+                    "the file is damaged, or has another encoding");
 }
 
 TEST_CASE("read_json: what is not JSON is named", "[json]") {

@@ -298,7 +298,7 @@ TEST_CASE("heads that need more shared memory than the device has are refused", 
     const Problem wide{{3}, 1, 240};
     const AttentionForward forward = forward_of(t, wide, 0, {});
     t.ops().run(forward);  // which needs less than the backward
-    check_error(
+    check_whole_error(
         [&] { t.ops().run(backward_of(t, wide, forward, {})); }, ExitCode::kBadConfig,
         "attention heads of width 240 need 128 KiB of shared memory, device \"emu\" has 99 KiB",
         "give the model more heads (model.heads), which are narrower, or train it on "

@@ -71,12 +71,12 @@ TEST_CASE("a checkpoint of another model is refused by the tensor's name") {
   const TemporaryFolder folder;
   Trained saved(8, 1, 2), wider(12);
   save(folder.path(), saved);
-  check_error([&] { load_checkpoint(folder.path() / "checkpoint-2", *wider.trainer); },
-              ExitCode::kBadConfig,
-              "mlp.layer.0.dense.weight has shape [8, 6] in " +
-                  (folder.path() / "checkpoint-2/model.safetensors").string() +
-                  " but the model has [12, 6]",
-              "the file belongs to another model, or data.type or model.* differ");
+  check_whole_error([&] { load_checkpoint(folder.path() / "checkpoint-2", *wider.trainer); },
+                    ExitCode::kBadConfig,
+                    "mlp.layer.0.dense.weight has shape [8, 6] in " +
+                        (folder.path() / "checkpoint-2/model.safetensors").string() +
+                        " but the model has [12, 6]",
+                    "the file belongs to another model, or data.type or model.* differ");
 }
 
 TEST_CASE("a checkpoint of another optimizer is refused, and the weights stay") {
@@ -84,11 +84,11 @@ TEST_CASE("a checkpoint of another optimizer is refused, and the weights stay") 
   Trained saved(8, 1, 2), loaded(8, 2, 2, "sgd");
   save(folder.path(), saved);
   const std::vector<float> before = loaded.numbers();
-  check_error([&] { load_checkpoint(folder.path() / "checkpoint-2", *loaded.trainer); },
-              ExitCode::kBadConfig,
-              (folder.path() / "checkpoint-2/optimizer.safetensors").string() +
-                  " lacks 1 of 1 tensors to load: momentum",
-              "optimizer.name must be that of the checkpoint");
+  check_whole_error([&] { load_checkpoint(folder.path() / "checkpoint-2", *loaded.trainer); },
+                    ExitCode::kBadConfig,
+                    (folder.path() / "checkpoint-2/optimizer.safetensors").string() +
+                        " lacks 1 of 1 tensors to load: momentum",
+                    "optimizer.name must be that of the checkpoint");
   CHECK(loaded.numbers() == before);
 }
 
@@ -147,11 +147,12 @@ TEST_CASE("a state that is none of a run is refused") {
   for (const nlohmann::json& state : bad) {
     CAPTURE(state.dump());
     atomic_write(file, state.dump());
-    check_error([&] { read_trainer_state(folder.path()); }, ExitCode::kBadData,
-                file.string() +
-                    ": no object with an integer \"step\", an object \"session\" and texts in "
-                    "\"data\"",
-                "use an earlier checkpoint");
+    check_whole_error(
+        [&] { read_trainer_state(folder.path()); }, ExitCode::kBadData,
+        file.string() +
+            ": no object with an integer \"step\", an object \"session\" and texts in "
+            "\"data\"",
+        "use an earlier checkpoint");
   }
 }
 
@@ -208,11 +209,13 @@ TEST_CASE("numbers that are not finite are not saved") {
   Trained moments(8, 1, 2);
   const NamedTensor last = moments.trainer->optimizer().state().back();
   moments.spoil(last.tensor, bad);
-  check_error([&] { save(folder.path(), moments); }, ExitCode::kDiverged, last.name + " is ");
+  CHECK(error_text([&] { save(folder.path(), moments); }, ExitCode::kDiverged)
+            .starts_with(last.name + " is "));
   Trained state(8, 1, 2);
   const nlohmann::json spoilt = {{"method", {1.5, {{"level", bad}}}}};
-  check_error([&] { save_checkpoint(folder.path() / "a", *state.trainer, spoilt, {}); },
-              ExitCode::kDiverged, "trainer_state.json: /method/1/level is ");
+  CHECK(error_text([&] { save_checkpoint(folder.path() / "a", *state.trainer, spoilt, {}); },
+                   ExitCode::kDiverged)
+            .starts_with("trainer_state.json: /method/1/level is "));
   CHECK(fs::is_empty(folder.path()));
 }
 
@@ -221,7 +224,7 @@ TEST_CASE("texts of a checkpoint are files of its folder, besides its own") {
   Trained trained;
   for (const std::string name : {"", ".", "..", "../a.txt", "a/b.txt", "model.safetensors",
                                  "trainer_state.json", "manifest.json"}) {
-    check_error(
+    check_whole_error(
         [&] {
           save_checkpoint(folder.path() / "a", *trained.trainer, {}, {{name, ""}});
         },

@@ -331,9 +331,9 @@ TEST_CASE("SampledBackward is of one graph, which is finished", "[sampled_backwa
   GraphPlan unfinished;
   unfinished.nodes.resize(1);
   unfinished.gate_nodes = {0};
-  check_error([&] { SampledBackward(*ops, unfinished); }, ExitCode::kBadConfig,
-              "SampledBackward of a graph before Graph::finish",
-              "make it when the graph is finished");
+  check_whole_error([&] { SampledBackward(*ops, unfinished); }, ExitCode::kBadConfig,
+                    "SampledBackward of a graph before Graph::finish",
+                    "make it when the graph is finished");
 
   SampledBackward other(*ops, {});
   Arena arena;

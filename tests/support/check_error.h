@@ -31,3 +31,12 @@ inline void check_error(const std::function<void()>& act, vcas::ExitCode code,
   CHECK_THAT(std::string(error.what()), ContainsSubstring(text));
   CHECK_THAT(error.hint(), ContainsSubstring(hint));
 }
+
+// The error says this alone.
+inline void check_whole_error(const std::function<void()>& act, vcas::ExitCode code,
+                              const std::string& text, const std::string& hint) {
+  const vcas::Error error = error_of(act);
+  CHECK(error.code() == code);
+  CHECK(error.what() == text);
+  CHECK(error.hint() == hint);
+}

@@ -14,11 +14,11 @@ class FaultyRun : public TemporaryFolder {
 })");
   }
 
+  Outcome vcas(const std::vector<std::string>& arguments) const {
+    return Process(path(), arguments, {}, VCAS_FAULTY_PARTS).wait();
+  }
   Outcome train(const std::vector<std::string>& settings) const {
-    return Process(path(),
-                   with({"train", "faulty.json", "run.folder=out", "--overwrite"}, settings), {},
-                   VCAS_FAULTY_PARTS)
-        .wait();
+    return vcas(with({"train", "faulty.json", "run.folder=out", "--overwrite"}, settings));
   }
 };
 
@@ -142,5 +142,6 @@ TEST_CASE("savings of a model in which nothing is counted are unknown") {
   CHECK_FALSE(contains(outcome.out + outcome.err, "nan"));
   const auto end = vcas::read_metrics(faulty.path() / "out/metrics.jsonl").back();
   CHECK(end["flops_saved"].is_null());
+  succeeded(faulty.vcas({"plan", "faulty.json", "model.fault=no_products"}));
   CHECK(end["formula_flops_saved"] == 0);
 }

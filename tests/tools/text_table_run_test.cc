@@ -106,8 +106,7 @@ TEST_CASE("texts that are cut are counted, and many of them are worth a warning"
     write_text(tiny.path() / "train.tsv", table);
     return tiny.train({"--validate", "run.folder=out"});
   };
-  const std::string told =
-      " of 40 training texts are cut to 12 tokens; data.text.max_length allows more\n";
+  const std::string told = " of 40 training texts are cut to 12 tokens (data.text.max_length)\n";
   const Outcome few = validate(4);
   CHECK(few.err.empty());
   CHECK(contains(few.out, "\n    note   4" + told));

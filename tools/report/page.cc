@@ -253,12 +253,14 @@ std::string headline(const std::vector<RunRecord>& runs) {
       out += fmt::format("<span class=\"big\">{}</span>test {}",
                          number_text(values.back(), "{:.4g}"), escape_xml(measure));
     out += "</p>";
-    const std::string time = percent_text(time_saved(run, exact_twin(run, runs)));
+    const auto share = [](double saved) {
+      return std::isfinite(saved) ? percent_text(saved) : "an unknown share";
+    };
     out += paragraph(
         run.samples()
             ? fmt::format("{} of FLOPs and {} of seconds saved in {} steps",
-                          percent_text(last_number(run, "flops_saved")),
-                          time == "–" ? "an unknown share" : time, format_count(run.steps()))
+                          share(last_number(run, "flops_saved")),
+                          share(time_saved(run, exact_twin(run, runs))), format_count(run.steps()))
             : fmt::format("exact training: {} steps in {} s", format_count(run.steps()),
                           number_text(run.train_seconds(), "{:.0f}")),
         " class=\"dim\"");
