@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "tests/support/check_layer.h"
+#include "tests/support/fewer_cases.h"
 
 using namespace vcas;
 
@@ -76,7 +77,7 @@ TEST_CASE("attention", "[layer]") {
 }
 
 TEST_CASE("causal attention", "[layer]") {
-  for (const double dropout : {0.0, 0.3}) {
+  for (const double dropout : cases_to_run({0.0, 0.3})) {
     LayerCase test{.kind = "attention",
                    .config = {{"heads", kHeads}, {"causal", true}, {"dropout", dropout}},
                    .inputs = {{.width = 3 * kWidth}}};
@@ -92,7 +93,7 @@ TEST_CASE("attention with dropout", "[layer]") {
 }
 
 TEST_CASE("attention of the first rows", "[layer]") {
-  for (const double dropout : {0.0, 0.3}) {
+  for (const double dropout : cases_to_run({0.0, 0.3})) {
     LayerCase test{
         .kind = "attention",
         .config = {{"heads", kHeads}, {"dropout", dropout}},

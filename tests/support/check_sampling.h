@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/fewer_cases.h"
 #include "tests/support/model_fixture.h"
 
 namespace vcas {
@@ -26,13 +27,14 @@ struct TensorError {
   double rounding;              // by which the mean may be off where all draws agree
 };
 
-// Over 4,096 draws. Each tensor's error is looked at along its exact gradient, where a wrong scale
-// shows, and along two random directions. Both gradients are sums over rows, with the rounding of
+// Each tensor's error is looked at along its exact gradient, where a wrong scale shows, and along
+// two random directions. Both gradients are sums over rows, with the rounding of
 // c eps sqrt(rows) of themselves that every operation is allowed. What is 0 has a rounding too.
-inline std::vector<TensorError> mean_errors(ModelFixture& f, const PassSettings& context) {
+inline std::vector<TensorError> mean_errors(ModelFixture& f, const PassSettings& context,
+                                            int draws) {
   Exec exec = f.forward();
   const auto exact = f.gradient(exec, f.context(SamplingMode::kExact, 1, 1));
-  constexpr int kDraws = 4096, kDirections = 3;
+  constexpr int kDirections = 3;
   const auto& list = f.model->graph.parameters().list();
   std::vector<double> direction(exact.size() * kDirections);
   const PhiloxAddress address = philox_address({1, Stream::kData, 1, 0, 0});
@@ -42,7 +44,7 @@ inline std::vector<TensorError> mean_errors(ModelFixture& f, const PassSettings&
       direction[i * kDirections + d] = philox_uniform(address, i * kDirections + d) < 0.5f ? -1 : 1;
   }
   std::vector<double> sum(list.size() * kDirections), squares(sum.size());
-  for (int draw = 0; draw < kDraws; ++draw) {
+  for (int draw = 0; draw < draws; ++draw) {
     Exec at = f.exec(static_cast<std::uint64_t>(draw));
     const auto sampled = f.gradient(at, context);
     for (std::size_t p = 0; p < list.size(); ++p) {
@@ -69,8 +71,8 @@ inline std::vector<TensorError> mean_errors(ModelFixture& f, const PassSettings&
       exact_squares += exact[i] * exact[i];
       direction_squares += along * along;
     }
-    const double mean = sum[e] / kDraws, variance = squares[e] / kDraws - mean * mean;
-    errors.push_back({parameter.name, mean, std::sqrt(std::max(variance, 0.0) / kDraws),
+    const double mean = sum[e] / draws, variance = squares[e] / draws - mean * mean;
+    errors.push_back({parameter.name, mean, std::sqrt(std::max(variance, 0.0) / draws),
                       unit * std::sqrt(exact_squares * direction_squares) + 1e-12});
   }
   return errors;
@@ -82,7 +84,7 @@ inline bool within_five(const TensorError& error) {
 
 // Tensors whose names begin with `blocks` are below a gate: draws move them.
 inline void check_mean(ModelFixture& f, const PassSettings& context, const std::string& blocks) {
-  for (const TensorError& error : mean_errors(f, context)) {
+  for (const TensorError& error : mean_errors(f, context, repetitions(4096))) {
     INFO(error.name << ": " << error.mean << " of standard error " << error.standard_error
                     << ", rounding " << error.rounding);
     CHECK(within_five(error));
