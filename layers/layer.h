@@ -76,7 +76,7 @@ struct NodePlan {
   std::vector<int> saved_inputs = {};  // which inputs backward reads
   bool saved_output = false;           // whether backward reads the output
   RowCoupling coupling = RowCoupling::kItems;
-  bool accumulates = false;  // backward adds io.added to dx; what it has not, the graph adds
+  bool accumulates = false;  // backward adds io.added to dx; where that is empty, the graph adds
   bool in_place = false;     // dx[0] may be the memory of dy
   // Inputs whose dx is dy: done by the graph, not by backward.
   std::vector<int> passes_gradient = {};

@@ -28,6 +28,16 @@ std::vector<json> lines_of(const fs::path& run) {
   return lines;
 }
 
+// A long run of two ranks. `then`: what the shell does once it trains; $job is that of mpirun.
+Outcome endless(const RanksRun& tiny, int timeout, const std::string& then) {
+  return tiny.mpirun(
+      2, "run.folder=out train.steps=100000 train.eval_every=1000000 run.rank_timeout=" +
+             std::to_string(timeout) +
+             " & job=$!; while [ $(cat out/metrics.jsonl | wc -l) -lt 20 ]; do "
+             "sleep 0.1; done; " +
+             then + "; wait $job");
+}
+
 }  // namespace
 
 TEST_CASE("ranks: mpirun trains, evaluates and resumes", "[mpi]") {
@@ -225,11 +235,7 @@ TEST_CASE("ranks: a killed rank ends the run, which resumes to the same bits", "
 TEST_CASE("ranks: a rank that hangs ends the run", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;
-  const Outcome hung = tiny.mpirun(
-      2,
-      "run.folder=out train.steps=100000 run.rank_timeout=3 train.eval_every=1000000 & job=$!; "
-      "while [ $(cat out/metrics.jsonl | wc -l) -lt 20 ]; do sleep 0.1; done; "
-      "kill -STOP $(pgrep -P $job | tail -1); wait $job");
+  const Outcome hung = endless(tiny, 3, "kill -STOP $(pgrep -P $job | tail -1)");
   check_failure(hung, 69, {"no step, evaluation or checkpoint has ended for 3 s: a rank hangs"});
   CHECK_FALSE(contains(hung.err, "--resume"));
 }
@@ -237,12 +243,10 @@ TEST_CASE("ranks: a rank that hangs ends the run", "[mpi]") {
 TEST_CASE("ranks: a job that was suspended for longer than the timeout goes on", "[mpi]") {
   if (lacks_mpi()) return;
   const RanksRun tiny;
-  const Outcome suspended = tiny.mpirun(
-      2,
-      "run.folder=out train.steps=100000 run.rank_timeout=2 train.eval_every=1000000 & job=$!; "
-      "while [ $(cat out/metrics.jsonl | wc -l) -lt 20 ]; do sleep 0.1; done; "
-      "kill -STOP $(pgrep -P $job); sleep 3; kill -CONT $(pgrep -P $job); sleep 3; "
-      "kill -USR2 $job; wait $job");
+  const Outcome suspended =
+      endless(tiny, 2,
+              "kill -STOP $(pgrep -P $job); sleep 3; kill -CONT $(pgrep -P $job); sleep 3; "
+              "kill -USR2 $job");
   INFO(suspended.err);
   CHECK(suspended.code == 75);
 }
