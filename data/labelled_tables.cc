@@ -25,6 +25,9 @@ class LabelledTables final : public LabelledTextKind {
       errors.add({"text.label", "type"},
                  "is missing: which column has the labels? \"label\" is that of a table with the "
                  "line \"sentence<TAB>label\"");
+    else if (label_ == columns_.first_column() || label_ == columns_.second)
+      errors.add({"text.label", "type"},
+                 "is the column of a text, which would give the answer away");
   }
 
   OpenedData open(const DataRequest& request) const override {

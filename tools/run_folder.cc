@@ -16,6 +16,7 @@
 #include "core/read_json.h"
 #include "data/text_lines.h"
 #include "optim/checkpoint.h"
+#include "optim/trainer.h"
 
 namespace vcas {
 namespace fs = std::filesystem;
@@ -549,15 +550,13 @@ void check_same_config(const fs::path& checkpoint, const RunConfig& config,
                     "cannot share bit for bit",
                     checkpoint.string(), config.ranks),
         "go on in one process, or add --resume-mode=fork to start a new run from there");
+  check_shares(saved.train.batch_size, saved.train.micro_batch, config.ranks);
   const std::string changes = differences(saved, config);
   if (changes.empty()) return;
   RunConfig with_its_shares = config;
   with_its_shares.train.micro_batch = saved.train.micro_batch;
-  const bool fits = config.train.batch_size %
-                        (config.ranks * std::max<std::int64_t>(saved.train.micro_batch, 1)) ==
-                    0;
   const std::string remedy =
-      fits && differences(saved, with_its_shares).empty()
+      differences(saved, with_its_shares).empty()
           ? fmt::format("set train.micro_batch={}, or ", saved.train.micro_batch)
           : "";
   throw Error(ExitCode::kBadConfig, changes + "; this run would not be an exact continuation",

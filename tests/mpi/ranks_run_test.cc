@@ -83,9 +83,14 @@ TEST_CASE("ranks: mpirun trains, evaluates and resumes", "[mpi]") {
       CHECK(outcome.code == 0);
       CHECK(contains(outcome.err, "at step 20/40"));
     }
-    check_failure(resumed_on(4, 8), 78,
-                  {"train.batch_size 16 cannot be shared by 4 ranks in micro-batches of 8",
-                   "hint: numbers of ranks that fit: 1, 2"});
+    const auto check_unfit = [](const Outcome& outcome) {
+      check_failure(outcome, 78,
+                    {"train.batch_size 16 cannot be shared by 4 ranks in micro-batches of 8",
+                     "hint: numbers of ranks that fit: 1, 2"});
+    };
+    check_unfit(resumed_on(4, 8));
+    // Shares that ranks have by default are not blamed.
+    check_unfit(tiny.mpirun(4, "run.folder=whole train.checkpoint_every=10 --resume"));
     check_failure(run(tiny.path(), {"vcas-train", "tiny.json", "--resume", "run.folder=whole",
                                     "train.checkpoint_every=10"}),
                   78, {"hint: set train.micro_batch=8, or add --resume-mode=fork"});

@@ -180,6 +180,12 @@ TEST_CASE("what is missing is met with an example", "[text]") {
             78,
             "data.text.label is missing: which column has the labels? \"label\" is that of a table "
             "with the line \"sentence<TAB>label\""},
+           {{"data.text.label=sentence"},
+            78,
+            "data.text.label is the column of a text, which would give the answer away"},
+           {{"data.text.second=label"},
+            78,
+            "data.text.label is the column of a text, which would give the answer away"},
            {{"data.text.vocabulary="},
             78,
             "data.text.vocabulary is missing: a vocab.txt, unless model.pretrained has one; \"cut "
