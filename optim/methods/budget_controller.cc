@@ -155,8 +155,7 @@ std::vector<double> BudgetController::planned_row_factor() const {
 
 void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& curves,
                             const std::vector<double>& importance, double share) {
-  const VarianceCurves::Ratios ratios =
-      curves.by_thresholds({act_ratio_, weight_ratio_, forward_ratio_});
+  const VarianceCurves::Ratios ratios{act_ratio_, weight_ratio_, forward_ratio_};
   const VarianceCurves::Variances now = curves.at(ratios);
   const bool measured = model_.mixes_items && batch.passes > 0;
   last_.v_f += share * now.forward;
@@ -169,22 +168,22 @@ void BudgetController::find(const MeasuredBatch& batch, const VarianceCurves& cu
   last_.weight += share * dot(importance, now.weight);
   last_.measured = measured;
   if (measured) {
-    std::vector<double> excess(ratios.act.size(), 0.0), dropped(ratios.act.size(), 0.0);
+    const std::vector<double> kept = curves.by_thresholds(ratios).act;
+    std::vector<double> excess(kept.size(), 0.0), dropped(kept.size(), 0.0);
     for (std::size_t k = 0; k < importance.size(); ++k)
       if (const int gate = model_.linears[k].gate; gate >= 0)
         excess[gate] += importance[k] * batch.v_act[k];
     for (std::size_t l = 0; l < excess.size(); ++l) {
       if (!(excess[l] > 0)) continue;  // gates stayed open for their echoes
       excess[l] -= now.gate_act[l];
-      dropped[l] = 1 - ratios.act[l];
+      dropped[l] = 1 - kept[l];
     }
     add(last_.excess, excess, share);
     add(last_.dropped, dropped, share);
   }
   if (batch.passes == 0) return;
   // All items are there on a probe.
-  const VarianceCurves::Variances whole =
-      curves.at(curves.by_thresholds({act_ratio_, weight_ratio_, 1}));
+  const VarianceCurves::Variances whole = curves.at({act_ratio_, weight_ratio_, 1});
   const std::vector<double> eta = planned_row_factor();
   double verified = dot(importance, batch.v_act);
   for (std::size_t k = 0; k < importance.size(); ++k)

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/config.h"
+#include "optim/methods/item_threshold.h"
 
 namespace vcas {
 
@@ -139,9 +140,9 @@ struct MeasuredBatch {
   std::vector<double> drawn_error, drawn_variance;
   std::vector<std::vector<double>> item_score;  // [gate][item] of the exact pass (item_scores)
   std::vector<double> tokens;                   // [item]: T_i, 1 without tokens
-  // [gate]: thresholds of these scores that decide how many items a step keeps, 0: the ratio does.
-  // Empty: it does at all gates.
-  std::vector<double> threshold;
+  // [gate]: of these scores, as the last step left them. They decide how many items a step keeps.
+  // Empty: the ratios do.
+  std::vector<ItemThreshold> threshold;
   // The first n items (kMostItemsCompared) have:
   // [linear][n * n]: <h_i, h_j>, h_i item i's part. Where a layer mixes items, parts are unknown.
   // They are then taken as unrelated. Their norms are as the scores at the top gate, and their

@@ -10,10 +10,14 @@
 
 namespace vcas {
 
-double ItemThreshold::kept(const std::vector<double>& scores, double target) const {
+double ItemThreshold::kept(const std::vector<double>& scores, double target,
+                           const std::vector<double>& weights) const {
   if (value_ == 0) return target;
   double sum = 0;
-  for (const double score : scores) sum += std::isfinite(score) ? std::min(1.0, score / value_) : 1;
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    const double p = std::isfinite(scores[i]) ? std::min(1.0, scores[i] / value_) : 1;
+    sum += weights.empty() ? p : weights[i] * p;
+  }
   return sum;
 }
 
@@ -23,33 +27,37 @@ double ItemThreshold::whole(double sum) { return std::max(1.0, std::round(sum));
 // The part is the squared gain of Trigg and Leach (1967).
 // Errors of one sign come from a trend, which t follows at once.
 // Errors of both signs come from batches that differ, which t does not follow.
-void ItemThreshold::follow(const std::vector<double>& scores, double target) {
+void ItemThreshold::follow(const std::vector<double>& scores, double target,
+                           const std::vector<double>& weights) {
   constexpr double kSmoothing = 0.1, kLeastGain = 0.05;
   if (!std::ranges::all_of(scores, [](double score) { return std::isfinite(score); })) return;
-  const double level = capped_level(scores, std::vector<double>(scores.size(), 1.0), target);
+  const double level = capped_level(
+      scores, weights.empty() ? std::vector<double>(scores.size(), 1.0) : weights, target);
   if (!std::isfinite(level) || !(level > 0)) return;
   if (value_ == 0) {
     value_ = 1 / level;
     return;
   }
-  const double sum = kept(scores, target), error = (sum - target) / std::max(sum, target);
+  const double sum = kept(scores, target, weights), error = (sum - target) / std::max(sum, target);
   mean_error_ += kSmoothing * (error - mean_error_);
   mean_size_ += kSmoothing * (std::abs(error) - mean_size_);
   const double signal = mean_size_ > 0 ? mean_error_ / mean_size_ : 0;
   value_ *= std::pow(1 / (level * value_), std::max(kLeastGain, signal * signal));
 }
 
-nlohmann::json ItemThreshold::state() const { return {value_, mean_error_, mean_size_}; }
+void to_json(nlohmann::json& state, const ItemThreshold& threshold) {
+  state = {threshold.value_, threshold.mean_error_, threshold.mean_size_};
+}
 
-void ItemThreshold::restore(const nlohmann::json& state) {
+void from_json(const nlohmann::json& state, ItemThreshold& threshold) {
   const auto is_count = [](const nlohmann::json& x) { return x.is_number() && x >= 0.0; };
   if (!state.is_array() || state.size() != 3 || !is_count(state[0]) || !state[1].is_number() ||
       !is_count(state[2]))
     throw Error(ExitCode::kBadData,
                 fmt::format("a threshold in the state of VCAS is {}", state.dump()));
-  value_ = state[0];
-  mean_error_ = state[1];
-  mean_size_ = state[2];
+  threshold.value_ = state[0];
+  threshold.mean_error_ = state[1];
+  threshold.mean_size_ = state[2];
 }
 
 }  // namespace vcas

@@ -14,19 +14,22 @@ namespace vcas {
 class ItemThreshold {
  public:
   // The sum over i of P_i. Scores that are not finite count 1. `target` where t is not set.
-  double kept(const std::vector<double>& scores, double target) const;
+  // `weights`: how often each score counts; empty: once.
+  double kept(const std::vector<double>& scores, double target,
+              const std::vector<double>& weights = {}) const;
   // How many items systematic selection keeps for such a sum: the nearest number, at least 1.
   static double whole(double sum);
 
   // With the scores of a step, before it draws: moves t so that the sum has the mean `target` over
   // the steps. It follows scores that rise or fall from step to step.
   // The first step sets t so that its sum is `target`.
-  void follow(const std::vector<double>& scores, double target);
+  void follow(const std::vector<double>& scores, double target,
+              const std::vector<double>& weights = {});
 
   double value() const { return value_; }  // t; 0: no step was seen
-  // The memory too; `restore` throws Error(kBadData) for one that no threshold has.
-  nlohmann::json state() const;
-  void restore(const nlohmann::json& state);
+  // With the memory; from_json throws Error(kBadData) for one that no threshold has.
+  friend void to_json(nlohmann::json& state, const ItemThreshold& threshold);
+  friend void from_json(const nlohmann::json& state, ItemThreshold& threshold);
 
  private:
   double value_ = 0;

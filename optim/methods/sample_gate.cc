@@ -92,8 +92,10 @@ double SampleGate::by_threshold(Ops& ops, const DrawSettings& settings, const Te
   ops.copy_to_host(host_bytes_.data(), score.data, score.bytes());
   host_score_.resize(score.elements());
   read_numbers(host_bytes_.data(), score.dtype, std::span(host_score_));
-  if (settings.moves_threshold) settings.threshold->follow(host_score_, target);
-  return settings.threshold->kept(host_score_, target);
+  ItemThreshold now = *settings.threshold;
+  now.follow(host_score_, target);
+  if (settings.moves_threshold) *settings.threshold = now;
+  return now.kept(host_score_, target);
 }
 
 // As many as there are items that were not kept, at most.

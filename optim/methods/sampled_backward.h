@@ -45,7 +45,7 @@ class SampledBackward final : public BackwardHooks {
     std::int64_t echoes = 0;        // at each layer that mixes items; 0: as of echoes()
     bool samples_rows = true;       // else SampleA only
     std::uint32_t repeat = 0;       // Monte-Carlo repeat; 0 = training
-    bool moves_thresholds = true;   // else they stay, and decide
+    bool moves_thresholds = true;   // else they follow each draw and are as before again
     Tensor weight_variance;  // f64 [sampled linear]: at their ratios (Eq. 3); empty = not wanted
   };
   Pass pass;

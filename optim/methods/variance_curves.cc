@@ -430,15 +430,14 @@ PhiloxAddress VarianceCurves::address_of(std::size_t site) const {
   return philox_address(key);
 }
 
-// The sum of the probabilities of the items that came to a gate; `given` where it has no threshold.
+// The sum of the probabilities of the items that came to a gate.
 double VarianceCurves::sum_at_gate(std::size_t gate, const std::vector<Kept>& items,
-                                   double given) const {
-  const double threshold = batch_.threshold[gate];
-  if (!(threshold > 0)) return given;
-  double sum = 0;
-  for (const Kept& of : items)
-    sum += std::min(1.0, of.scale * batch_.item_score[gate][of.item] / threshold);
-  return sum;
+                                   double target) const {
+  std::vector<double> score;
+  for (const Kept& of : items) score.push_back(of.scale * batch_.item_score[gate][of.item]);
+  ItemThreshold threshold = batch_.threshold[gate];
+  threshold.follow(score, target);
+  return threshold.kept(score, target);
 }
 
 // The means over draws of (w - 1)' K_k (w - 1), w_i = 1 / pi_i of kept items and 0 of others.
@@ -447,6 +446,7 @@ VarianceCurves::Variances VarianceCurves::simulated_act(const Ratios& ratios, bo
   const auto draws = static_cast<std::uint64_t>(std::clamp(1e6 / work, 16.0, 256.0));
   const double share = scale_ / static_cast<double>(draws);
   const bool systematic = selection_ == Selection::kSystematic;
+  const bool by_norm = !batch_.threshold.empty();
   Variances sum;
   sum.gate_act.assign(score_.size(), 0.0);
   const auto error_of = [&](const std::vector<Kept>& kept) {
@@ -478,9 +478,9 @@ VarianceCurves::Variances VarianceCurves::simulated_act(const Ratios& ratios, bo
         std::vector<double> score;
         for (const Kept& of : kept) score.push_back(of.scale * score_[gate][of.item]);
         double budget = ratio_above * whole;
-        if (systematic && batch_.threshold.empty()) budget = whole_budget(budget);
-        if (systematic && of_batch && !batch_.threshold.empty())
-          budget = ItemThreshold::whole(sum_at_gate(gate, kept, budget));
+        if (by_norm && of_batch) budget = sum_at_gate(gate, kept, budget);
+        if (systematic && !by_norm) budget = whole_budget(budget);
+        if (systematic && by_norm && of_batch) budget = ItemThreshold::whole(budget);
         draw(score, budget, systematic, address_of(gate), number * items_, kept);
       }
       if (forward) add_forward(gate, forward_error);
@@ -512,7 +512,8 @@ std::vector<VarianceCurves::Probabilities> VarianceCurves::inclusion(const Ratio
   return pi;
 }
 
-// An item is drawn at a gate with P = min(1, s / (pi t)), pi that of the gates above.
+// An item is drawn at a gate with P = min(1, s / (pi t)), pi that of the gates above. It comes
+// there in a share pi of the draws.
 VarianceCurves::Ratios VarianceCurves::by_thresholds(Ratios ratios) const {
   if (batch_.threshold.empty()) return ratios;
   Probabilities pi = forward_inclusion(ratios.forward);
@@ -520,13 +521,18 @@ VarianceCurves::Ratios VarianceCurves::by_thresholds(Ratios ratios) const {
   double given_above = 1, above = 1;
   for (std::size_t gate = score_.size(); gate-- > 0;) {
     double& ratio = ratios.act[gate];
-    const double given = ratio, threshold = batch_.threshold[gate];
+    const double given = ratio;
     if (!(given < given_above)) {
       ratio = above;
-    } else if (threshold > 0) {
+    } else {
+      std::vector<double> score(items_, 0.0);
       for (std::size_t i = 0; i < items_; ++i)
-        pi[i] = std::min(pi[i], batch_.item_score[gate][i] / threshold);
-      ratio = std::min(above, std::accumulate(pi.begin(), pi.end(), 0.0) / whole);
+        if (pi[i] > 0) score[i] = batch_.item_score[gate][i] / pi[i];
+      ItemThreshold threshold = batch_.threshold[gate];
+      threshold.follow(score, given * whole, pi);
+      ratio = std::min(above, threshold.kept(score, given * whole, pi) / whole);
+      for (std::size_t i = 0; threshold.value() > 0 && i < items_; ++i)
+        pi[i] = std::min(pi[i], batch_.item_score[gate][i] / threshold.value());
     }
     given_above = std::min(given_above, given);
     above = std::min(above, ratio);
@@ -559,9 +565,10 @@ double VarianceCurves::weight_variance(std::size_t linear, const Probabilities* 
   return row_factor_[linear] * scale_ * of.each * sum;
 }
 
-VarianceCurves::Variances VarianceCurves::at(const Ratios& ratios) const {
+VarianceCurves::Variances VarianceCurves::at(const Ratios& given) const {
+  const Ratios ratios = by_thresholds(given);
   const std::vector<Probabilities> pi = inclusion(ratios);
-  Variances out = simulated_act(ratios, true);
+  Variances out = simulated_act(given, true);
   for (std::size_t k = 0; k < model_.linears.size(); ++k)
     out.weight.push_back(weight_variance(k, above(pi, k), ratios.weight[k]));
   out.expected_forward = expected_forward(forward_inclusion(ratios.forward));

@@ -58,10 +58,10 @@ class VarianceCurves {
   // eta_k [linear], 1 at first.
   void set_row_factor(const std::vector<double>& eta) { row_factor_ = eta; }
 
-  // With the item ratios that the batch's thresholds give it, where it has any.
+  // With the item ratios that a step with this batch has by thresholds, where there are any.
   Ratios by_thresholds(Ratios ratios) const;
-  // At these ratios. V_act is the mean over simulated draws, V_w eta times Eq. 3.
-  Variances at(const Ratios& ratios) const;
+  // Of a step with this batch. V_act is the mean over simulated draws, V_w eta times Eq. 3.
+  Variances at(const Ratios& given) const;
   // The ratios of least cost with sum over k of w_k (V_act,k + V_w,k) = budget.
   // `start`: a guess at lambda.
   Optimum within(double budget, double start) const;
@@ -103,7 +103,7 @@ class VarianceCurves {
   void set_rows(Point& point, double lambda) const;
   double echo(const Ratios& ratios) const;
   double lambda_of(double budget, double correction, double start) const;
-  double sum_at_gate(std::size_t gate, const std::vector<Kept>& items, double given) const;
+  double sum_at_gate(std::size_t gate, const std::vector<Kept>& items, double target) const;
   // `of_batch`: thresholds decide, and round to whole items. They round ratios of the mean over
   // batches up as often as down.
   Variances simulated_act(const Ratios& ratios, bool of_batch) const;

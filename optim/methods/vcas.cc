@@ -297,9 +297,7 @@ bool Vcas::end_step() {
   std::vector<MeasuredBatch> measured = probe_->result();
   measured.back().forward_score = forecast_.score;
   measured.back().forward_norm = forecast_.norm;
-  for (MeasuredBatch& batch : measured)
-    for (const ItemThreshold& threshold : sampled_.thresholds)
-      batch.threshold.push_back(threshold.value());
+  for (MeasuredBatch& batch : measured) batch.threshold = sampled_.thresholds;
   if (auto_exact_) auto_exact_->add_exact(measured.back());
   if (training_.ranks->size() > 1) measured = gather_batches(*training_.ranks, measured);
   if (training_.ranks->is_first()) {
@@ -425,9 +423,10 @@ nlohmann::json Vcas::state() const {
   nlohmann::json state = controller_->to_json();
   if (!state.is_null()) state["controller"] = options_.controller;
   if (forward_) state["forward"] = forward_->state();
-  for (const ItemThreshold& threshold : sampled_.thresholds)
-    state["thresholds"].push_back(threshold.state());
-  if (!sampled_.thresholds.empty()) state["batch"] = training_.batch;
+  if (!sampled_.thresholds.empty()) {
+    state["thresholds"] = sampled_.thresholds;
+    state["batch"] = training_.batch;
+  }
   return state;
 }
 
@@ -454,8 +453,7 @@ void Vcas::restore_thresholds(const nlohmann::json& state) {
     throw Error(ExitCode::kBadData,
                 fmt::format("the state of VCAS has {} thresholds of items, the model {} gates",
                             values.size(), thresholds.size()));
-  for (std::size_t gate = 0; gate < thresholds.size(); ++gate)
-    thresholds[gate].restore(values[gate]);
+  values.get_to(thresholds);
 }
 
 std::span<float> Vcas::item_memory() {

@@ -90,7 +90,7 @@ TEST_CASE("a threshold is set by its first scores, and stays at scores that are 
 TEST_CASE("a threshold that keeps all rises to what is wanted, and stays where all are wanted",
           "[item_threshold]") {
   ItemThreshold threshold;
-  threshold.restore({1.0, 0.0, 0.0});
+  threshold = nlohmann::json{1.0, 0.0, 0.0};
   threshold.follow({8, 8}, 2);
   CHECK(threshold.kept({8, 8}, 0) == 2);
   threshold.follow({8, 8}, 1.8);
@@ -100,8 +100,7 @@ TEST_CASE("a threshold that keeps all rises to what is wanted, and stays where a
 TEST_CASE("a threshold follows a trend at once, and batches that differ slowly",
           "[item_threshold]") {
   const auto step = [](const nlohmann::json& before, double score) {
-    ItemThreshold threshold;
-    threshold.restore(before);
+    ItemThreshold threshold = before;
     threshold.follow({score, score}, 1);
     return threshold.value();
   };
@@ -151,7 +150,17 @@ TEST_CASE("a gate keeps the sum of the probabilities, rounded", "[item_threshold
   CHECK(rounded_down > 5);
 }
 
-TEST_CASE("sampled passes of a probe keep what the thresholds say, and leave them",
+TEST_CASE("scores with weights count as often", "[item_threshold]") {
+  const nlohmann::json before = {4.0, 0.1, 0.3};
+  ItemThreshold once = before, weighted = before;
+  once.follow({1, 1, 2, 8, 8, 8}, 3);
+  weighted.follow({1, 2, 8}, 3, {2, 1, 3});
+  CHECK_THAT(weighted.value(), WithinRel(once.value(), 1e-12));
+  CHECK_THAT(weighted.kept({1, 2, 8}, 0, {2, 1, 3}),
+             WithinRel(once.kept({1, 1, 2, 8, 8, 8}, 0), 1e-12));
+}
+
+TEST_CASE("sampled passes of a probe keep what a step would, and leave the thresholds",
           "[item_threshold][trainer]") {
   struct Drawn {
     std::uint32_t gate;
@@ -169,17 +178,19 @@ TEST_CASE("sampled passes of a probe keep what the thresholds say, and leave the
         drawn.push_back(
             {args.key.site, {score, score + args.score.elements()}, args.kept.elements()});
       }));
-  const auto thresholds = [&] { return f.trainer->state()["method"]["state"]["thresholds"]; };
+  const auto state = [&] { return f.trainer->state()["method"]["state"]; };
   f.run(18);  // of the probes at every second step the tenth has passes
-  const nlohmann::json before = thresholds();
+  const nlohmann::json before = state();
   drawn.clear();
   f.run(19);
   CHECK(drawn.size() >= 2);
   for (const Drawn& draw : drawn) {
-    double sum = 0;
-    for (const float score : draw.scores)
-      sum += std::min(1.0, static_cast<double>(score) / before[draw.gate][0].get<double>());
-    CHECK(draw.kept == std::max(1L, std::lround(sum)));
+    ItemThreshold threshold = before["thresholds"][draw.gate];
+    const std::vector<double> scores(draw.scores.begin(), draw.scores.end());
+    const double target =
+        before["act_ratio"][draw.gate].get<double>() * static_cast<double>(options.batch);
+    threshold.follow(scores, target);
+    CHECK(draw.kept == std::max(1L, std::lround(threshold.kept(scores, target))));
   }
-  CHECK(thresholds() == before);
+  CHECK(state()["thresholds"] == before["thresholds"]);
 }
