@@ -62,11 +62,6 @@ std::string dot(std::size_t run) {
       run);
 }
 
-double last_number(const RunRecord& run, const char* key) {
-  if (!run.end.is_null()) return number(run.end, key);
-  return run.train.empty() ? std::nan("") : number(run.train.back(), key);
-}
-
 // "vcas, budget controller" or "uniform"
 std::string method_text(const RunRecord& run) {
   const json& method = member(run.config, "method");
@@ -145,7 +140,7 @@ std::vector<Row> result_rows(const std::vector<RunRecord>& runs) {
 
 std::vector<Row> cost_rows(const std::vector<RunRecord>& runs) {
   const auto share = [](const char* key) {
-    return [key](const RunRecord& run) { return percent_text(last_number(run, key)); };
+    return [key](const RunRecord& run) { return percent_text(run.last_number(key)); };
   };
   const auto time = [&runs](const RunRecord& run) {
     return time_saved(run, exact_twin(run, runs));
@@ -163,7 +158,7 @@ std::vector<Row> cost_rows(const std::vector<RunRecord>& runs) {
        }},
       {"conversion: seconds over FLOPs",
        [time](const RunRecord& run) {
-         const double flops = last_number(run, "flops_saved");
+         const double flops = run.last_number("flops_saved");
          return number_text(flops > 0 ? time(run) / flops : std::nan(""), "{:.2f}");
        }},
       {"seconds of training",
@@ -259,7 +254,7 @@ std::string headline(const std::vector<RunRecord>& runs) {
     out += paragraph(
         run.samples()
             ? fmt::format("{} of FLOPs and {} of seconds saved in {} steps",
-                          share(last_number(run, "flops_saved")),
+                          share(run.last_number("flops_saved")),
                           share(time_saved(run, exact_twin(run, runs))), format_count(run.steps()))
             : fmt::format("exact training: {} steps in {} s", format_count(run.steps()),
                           number_text(run.train_seconds(), "{:.0f}")),

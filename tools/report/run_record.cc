@@ -168,9 +168,9 @@ std::int64_t RunRecord::steps() const {
   return step.is_number_integer() ? step.get<std::int64_t>() : 0;
 }
 
-double RunRecord::train_seconds() const {
-  if (!end.is_null()) return number(end, "train_seconds");
-  return train.empty() ? kUnknown : number(train.back(), "train_seconds");
+double RunRecord::last_number(const std::string& key) const {
+  if (!end.is_null()) return number(end, key);
+  return train.empty() ? kUnknown : number(train.back(), key);
 }
 
 bool RunRecord::samples() const {
@@ -263,8 +263,7 @@ const RunRecord* exact_twin(const RunRecord& run, const std::vector<RunRecord>& 
 double time_saved(const RunRecord& run, const RunRecord* twin) {
   if (twin != nullptr && twin->steps() == run.steps())
     return 1 - run.train_seconds() / twin->train_seconds();
-  if (!run.end.is_null()) return number(run.end, "time_saved");
-  return run.train.empty() ? kUnknown : number(run.train.back(), "time_saved");
+  return run.last_number("time_saved");
 }
 
 }  // namespace vcas

@@ -25,9 +25,11 @@ struct RunRecord {
 
   // The last step that is known.
   std::int64_t steps() const;
-  double train_seconds() const;  // NaN if not known
-  bool samples() const;          // by its settings: whether its steps may drop something
-  bool has_ratios() const;       // whether it is of VCAS, which probes
+  // The number of the end, or of the last logged step where there is no end; NaN if not known.
+  double last_number(const std::string& key) const;
+  double train_seconds() const { return last_number("train_seconds"); }
+  bool samples() const;     // by its settings: whether its steps may drop something
+  bool has_ratios() const;  // whether it is of VCAS, which probes
 };
 
 // The runs of these folders; that of a comparison stands for its runs.
