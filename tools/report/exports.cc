@@ -6,9 +6,11 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <ctime>
 #include <numeric>
 #include <set>
+#include <string_view>
 
 #include "tools/report_text.h"
 
@@ -51,6 +53,21 @@ std::string field_integer(std::uint64_t number, std::int64_t value) {
 
 std::string field_bytes(std::uint64_t number, const std::string& bytes) {
   return varint(number << 3 | 2) + varint(bytes.size()) + bytes;
+}
+
+// CRC-32C (Castagnoli), of RFC 3720.
+std::uint32_t crc32c(std::string_view bytes) {
+  static const std::array<std::uint32_t, 256> table = [] {
+    std::array<std::uint32_t, 256> made{};
+    for (std::uint32_t i = 0; i < 256; ++i) {
+      made[i] = i;
+      for (int bit = 0; bit < 8; ++bit) made[i] = made[i] >> 1 ^ (made[i] & 1 ? 0x82f63b78u : 0u);
+    }
+    return made;
+  }();
+  std::uint32_t crc = ~0u;
+  for (const char c : bytes) crc = crc >> 8 ^ table[(crc ^ static_cast<unsigned char>(c)) & 255];
+  return ~crc;
 }
 
 std::string masked_crc(const std::string& bytes) {
@@ -148,20 +165,6 @@ std::string tensorboard_events(const RunRecord& run) {
 
 std::string tensorboard_name(const RunRecord& run) {
   return fmt::format("events.out.tfevents.{:.0f}.vcas", seconds_since_1970(run.start));
-}
-
-std::uint32_t crc32c(std::string_view bytes) {
-  static const std::array<std::uint32_t, 256> table = [] {
-    std::array<std::uint32_t, 256> made{};
-    for (std::uint32_t i = 0; i < 256; ++i) {
-      made[i] = i;
-      for (int bit = 0; bit < 8; ++bit) made[i] = made[i] >> 1 ^ (made[i] & 1 ? 0x82f63b78u : 0u);
-    }
-    return made;
-  }();
-  std::uint32_t crc = ~0u;
-  for (const char c : bytes) crc = crc >> 8 ^ table[(crc ^ static_cast<unsigned char>(c)) & 255];
-  return ~crc;
 }
 
 }  // namespace vcas

@@ -1,9 +1,7 @@
 // Metrics of runs for other programs.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "tools/report/run_record.h"
@@ -20,8 +18,5 @@ std::string metrics_csv(const std::vector<RunRecord>& runs);
 std::string tensorboard_events(const RunRecord& run);
 // The name that TensorBoard looks for. It is the same for the same run.
 std::string tensorboard_name(const RunRecord& run);
-
-// CRC-32C (Castagnoli), of RFC 3720.
-std::uint32_t crc32c(std::string_view bytes);
 
 }  // namespace vcas
