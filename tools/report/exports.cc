@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdint>
 #include <ctime>
-#include <numeric>
 #include <set>
 #include <string_view>
 
@@ -107,10 +106,7 @@ Scalars eval_scalars(const json& event, const std::vector<std::string>& measures
 Scalars probe_scalars(const json& event) {
   Scalars scalars;
   for (const char* key : {"act_ratio", "weight_ratio"})
-    if (const std::vector<double> values = numbers(event, key); !values.empty())
-      scalars.emplace_back(
-          fmt::format("keep/{}", key),
-          std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size()));
+    scalars.emplace_back(fmt::format("keep/{}", key), mean(numbers(event, key)));
   return scalars;
 }
 

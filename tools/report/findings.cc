@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "tools/evaluation.h"
 
@@ -36,10 +35,6 @@ void find_clipping(const RunRecord& run, std::vector<Finding>& out) {
                    fmt::format("Set optimizer.max_gradient_norm ({:g}) above the usual norm, or "
                                "to 0.",
                                limit)});
-}
-
-double mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 void find_time_unknown(const RunRecord& run, const RunRecord* twin, std::vector<Finding>& out) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "core/error.h"
@@ -149,6 +150,10 @@ std::vector<double> numbers(const nlohmann::json& object, const std::string& key
     for (const nlohmann::json& value : values)
       out.push_back(value.is_number() ? value.get<double>() : kUnknown);
   return out;
+}
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 std::string text(const nlohmann::json& object, const std::string& key) {

@@ -45,6 +45,8 @@ std::vector<double> numbers(const nlohmann::json& object, const std::string& key
 std::string text(const nlohmann::json& object, const std::string& key);
 std::vector<double> column(const std::vector<nlohmann::json>& events, const std::string& key);
 
+double mean(const std::vector<double>& values);  // NaN of none
+
 // Names of what evaluations measured, of all runs: "loss", "accuracy" and so on.
 std::vector<std::string> measures_of(const std::vector<RunRecord>& runs);
 
