@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/json_value.h"
 #include "core/nearest_name.h"
 
 namespace vcas {
@@ -527,10 +528,8 @@ class ConfigReader {
                                       const JsonNode& node) {
     using Limits = std::numeric_limits<Integer>;
     const Json& json = node.value;
-    const bool fits = json.is_number_unsigned()  ? std::in_range<Integer>(json.get<std::uint64_t>())
-                      : json.is_number_integer() ? std::in_range<Integer>(json.get<std::int64_t>())
-                                                 : false;
-    if (fits) return check_range(setting.range, key, node, json.get<Integer>());
+    if (json_holds<Integer>(json))
+      return check_range(setting.range, key, node, json.get<Integer>());
     const bool negative = raw(node).front() == '-';
     add_value_error(key, node,
                     fmt::format("must be {} {}, got {}", negative ? "at least" : "at most",
