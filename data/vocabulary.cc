@@ -60,6 +60,37 @@ TokenList token_list(Vocabulary& vocabulary) {
   return {vocabulary.name, vocabulary.tokens, vocabulary.added, vocabulary.appended};
 }
 
+// Throws where tokenizer_config.json names a tokenizer that reads a vocab.txt otherwise.
+void check_class(const JsonFile& config) {
+  if (!JsonFile::find(config.root(), "tokenizer_class")) return;
+  const std::string_view name = config.string(config.root(), "tokenizer_class");
+  std::string_view type = name;
+  if (type.ends_with("Fast")) type.remove_suffix(4);
+  // DistilBERT, ConvBERT and others have BERT's tokenizer under another name.
+  if (type.ends_with("BertTokenizer") || type == "ElectraTokenizer") return;
+  config.fail_at(*JsonFile::find(config.root(), "tokenizer_class"),
+                 fmt::format("tokenizer_class is \"{}\", expected \"BertTokenizer\"", name),
+                 kReadable);
+}
+
+// How text is cut into words.
+Vocabulary read_tokenizer_settings(const JsonFile& file) {
+  const JsonNode& normalizer = file.part("normalizer", "BertNormalizer");
+  file.part("pre_tokenizer", "BertPreTokenizer");
+  const JsonNode& model = file.part("model", "WordPiece");
+  Vocabulary vocabulary;
+  vocabulary.clean_text = file.boolean(normalizer, "clean_text").value_or(true);
+  vocabulary.separate_cjk = file.boolean(normalizer, "handle_chinese_chars").value_or(true);
+  vocabulary.lower_case = file.boolean(normalizer, "lowercase").value_or(true);
+  vocabulary.strip_accents =
+      file.boolean(normalizer, "strip_accents").value_or(vocabulary.lower_case);
+  if (const JsonNode* length = JsonFile::find(model, "max_input_chars_per_word"))
+    vocabulary.max_word_length = file.integer(*length, std::numeric_limits<std::int32_t>::max());
+  if (const JsonNode* prefix = JsonFile::find(model, "continuing_subword_prefix"))
+    if (prefix->value != "##") file.fail_at(*prefix, "continuing_subword_prefix must be \"##\"");
+  return vocabulary;
+}
+
 }  // namespace
 
 Vocabulary parse_vocab_txt(std::string_view text, const std::string& name, bool lower_case) {
@@ -90,37 +121,6 @@ Vocabulary parse_vocab_txt(std::string_view text, const std::string& name, bool 
     fail(fmt::format("{}: no token [UNK] among {} lines", name, vocabulary.tokens.size()),
          "is this a WordPiece vocabulary, one token a line?");
   vocabulary.unknown = unknown->second;
-  return vocabulary;
-}
-
-// Throws where tokenizer_config.json names a tokenizer that reads a vocab.txt otherwise.
-void check_class(const JsonFile& config) {
-  if (!JsonFile::find(config.root(), "tokenizer_class")) return;
-  const std::string_view name = config.string(config.root(), "tokenizer_class");
-  std::string_view type = name;
-  if (type.ends_with("Fast")) type.remove_suffix(4);
-  // DistilBERT, ConvBERT and others have BERT's tokenizer under another name.
-  if (type.ends_with("BertTokenizer") || type == "ElectraTokenizer") return;
-  config.fail_at(*JsonFile::find(config.root(), "tokenizer_class"),
-                 fmt::format("tokenizer_class is \"{}\", expected \"BertTokenizer\"", name),
-                 kReadable);
-}
-
-// How text is cut into words.
-Vocabulary read_tokenizer_settings(const JsonFile& file) {
-  const JsonNode& normalizer = file.part("normalizer", "BertNormalizer");
-  file.part("pre_tokenizer", "BertPreTokenizer");
-  const JsonNode& model = file.part("model", "WordPiece");
-  Vocabulary vocabulary;
-  vocabulary.clean_text = file.boolean(normalizer, "clean_text").value_or(true);
-  vocabulary.separate_cjk = file.boolean(normalizer, "handle_chinese_chars").value_or(true);
-  vocabulary.lower_case = file.boolean(normalizer, "lowercase").value_or(true);
-  vocabulary.strip_accents =
-      file.boolean(normalizer, "strip_accents").value_or(vocabulary.lower_case);
-  if (const JsonNode* length = JsonFile::find(model, "max_input_chars_per_word"))
-    vocabulary.max_word_length = file.integer(*length, std::numeric_limits<std::int32_t>::max());
-  if (const JsonNode* prefix = JsonFile::find(model, "continuing_subword_prefix"))
-    if (prefix->value != "##") file.fail_at(*prefix, "continuing_subword_prefix must be \"##\"");
   return vocabulary;
 }
 

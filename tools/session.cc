@@ -53,6 +53,17 @@ Batch padded_to(std::int64_t length, const Batch& batch) {
   return padded;
 }
 
+// FLOPs of an exact step, counted on a device that computes nothing.
+double count_padded_step(const RunConfig& config, const RunData& data, const Batch& batch) {
+  CountOps ops(std::make_unique<DryOps>());
+  const std::unique_ptr<Model> model =
+      make_model(ops, compute_dtype(precision_of(config)), config, data.facts(),
+                 data.tokenizer.get(), data.limits, config.micro_batch());
+  const StepFlops flops =
+      count_exact_step(*model, ops, config, padded_to(data.train->item_shape()[0], batch));
+  return flops.forward + flops.backward;
+}
+
 // A range of the profiler, where there is one.
 class ProfiledRange {
  public:
@@ -162,21 +173,6 @@ FormulaFlops make_formula(const Graph& graph, const Batch& batch) {
   }
   return FormulaFlops(std::move(linears));
 }
-
-namespace {
-
-// FLOPs of an exact step, counted on a device that computes nothing.
-double count_padded_step(const RunConfig& config, const RunData& data, const Batch& batch) {
-  CountOps ops(std::make_unique<DryOps>());
-  const std::unique_ptr<Model> model =
-      make_model(ops, compute_dtype(precision_of(config)), config, data.facts(),
-                 data.tokenizer.get(), data.limits, config.micro_batch());
-  const StepFlops flops =
-      count_exact_step(*model, ops, config, padded_to(data.train->item_shape()[0], batch));
-  return flops.forward + flops.backward;
-}
-
-}  // namespace
 
 Session::Session(const RunConfig& config, const RunData& data, const Watch& watch,
                  std::shared_ptr<Ranks> ranks)

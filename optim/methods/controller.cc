@@ -24,6 +24,15 @@ std::vector<double> fixed_ratios(const char* key, const std::vector<double>& giv
               fmt::format("give {} ratios, or one for all", size));
 }
 
+void check_gates(const VcasOptions& options, const ControlledModel& model) {
+  if (model.gates > 0 || (options.samples_rows() && options.act_ratio.empty())) return;
+  throw Error(ExitCode::kBadConfig,
+              fmt::format("method.{} asks to sample items, and this model has no gate: its layers "
+                          "mix the items of a batch",
+                          options.samples_rows() ? "act_ratio" : "sample"),
+              "set method.sample=rows, or a model.norm that keeps items apart: group or frozen");
+}
+
 }  // namespace
 
 void VcasOptions::validate(ConfigErrors& errors) const {
@@ -95,19 +104,6 @@ double variance_of_sum(const std::vector<double>& gram, std::int64_t items) {
   return static_cast<double>(items) / static_cast<double>(n - 1) *
          std::max(trace - all / static_cast<double>(n), 0.0);
 }
-
-namespace {
-
-void check_gates(const VcasOptions& options, const ControlledModel& model) {
-  if (model.gates > 0 || (options.samples_rows() && options.act_ratio.empty())) return;
-  throw Error(ExitCode::kBadConfig,
-              fmt::format("method.{} asks to sample items, and this model has no gate: its layers "
-                          "mix the items of a batch",
-                          options.samples_rows() ? "act_ratio" : "sample"),
-              "set method.sample=rows, or a model.norm that keeps items apart: group or frozen");
-}
-
-}  // namespace
 
 Controller::Controller(const VcasOptions& options, const ControlledModel& model)
     : options_(options),
