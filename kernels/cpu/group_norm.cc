@@ -34,10 +34,9 @@ class Pieces {
   // Calls body(number, piece) for each.
   template <class Body>
   void run(const CpuContext& cpu, std::int64_t work, const Body& body) const {
-    cpu.slices(cpu.slices_for(size(), work), size(), 1,
-               [&](std::int64_t first, std::int64_t last, int) {
-                 for (std::int64_t i = first; i < last; ++i) body(i, (*this)[i]);
-               });
+    cpu.grains(size(), 1, work, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t i = first; i < last; ++i) body(i, (*this)[i]);
+    });
   }
 
  private:

@@ -271,14 +271,12 @@ void compute(CpuContext& cpu, const ItemNorm& args) {
     const T* x = args.x.ptr<T>();
     const auto* tokens = args.tokens.ptr<std::int64_t>();
     T* norm = args.norm.ptr<T>();
-    cpu.slices(cpu.slices_for(items, args.x.elements()), items, 1,
-               [&](std::int64_t begin, std::int64_t end, int) {
-                 for (std::int64_t n = begin; n < end; ++n) {
-                   norm[n] =
-                       cpu.norm(x + offsets[n] * width, (offsets[n + 1] - offsets[n]) * width);
-                   if (tokens) norm[n] /= std::sqrt(static_cast<T>(tokens[n + 1] - tokens[n]));
-                 }
-               });
+    cpu.grains(items, 1, args.x.elements(), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t n = begin; n < end; ++n) {
+        norm[n] = cpu.norm(x + offsets[n] * width, (offsets[n + 1] - offsets[n]) * width);
+        if (tokens) norm[n] /= std::sqrt(static_cast<T>(tokens[n + 1] - tokens[n]));
+      }
+    });
   });
 }
 
@@ -361,16 +359,15 @@ void compute(CpuContext& cpu, const GatherScaledRows& args) {
     const T* scale = args.scale.ptr<T>();
     T* y = args.y.ptr<T>();
     const T* x = args.x.ptr<T>();
-    cpu.slices(cpu.slices_for(items, args.y.elements()), items, 1,
-               [&](std::int64_t begin, std::int64_t end, int) {
-                 for (std::int64_t n = begin; n < end; ++n)
-                   cpu.write_rows<T>(args.y, args.y_norm, offsets[n], offsets[n + 1],
-                                     [&](std::int64_t first, std::int64_t last) {
-                                       cpu.loops<T>().gather_rows(y + first * width, x, width,
-                                                                  source_row + first, scale + n, 0,
-                                                                  last - first, width);
-                                     });
-               });
+    cpu.grains(items, 1, args.y.elements(), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t n = begin; n < end; ++n)
+        cpu.write_rows<T>(args.y, args.y_norm, offsets[n], offsets[n + 1],
+                          [&](std::int64_t first, std::int64_t last) {
+                            cpu.loops<T>().gather_rows(y + first * width, x, width,
+                                                       source_row + first, scale + n, 0,
+                                                       last - first, width);
+                          });
+    });
     cpu.write_rows<T>(args.y, args.y_norm, offsets[items], args.y.rows(),
                       [&](std::int64_t first, std::int64_t last) {
                         std::fill(y + first * width, y + last * width, T(0));

@@ -75,7 +75,7 @@ void compute(CpuContext& cpu, const Gram& args) {
     using T = decltype(type);
     const std::int64_t n = args.x.rows(), width = args.x.width();
     const T* x = args.x.ptr<T>();
-    cpu.slices(cpu.slices_for(n, n * width), n, 1, [&](std::int64_t begin, std::int64_t end, int) {
+    cpu.rows(n, width, [&](std::int64_t begin, std::int64_t end) {
       gemm(end - begin, n, width, Factor<T>{x + begin * width, width}, Factor<T>{x, width, true},
            args.gram.ptr<T>() + begin * n, n, false);
     });
