@@ -48,10 +48,12 @@ bool is_rubbish(const std::string& name) {
          std::ranges::count(kComparisonTables, whole) > 0;
 }
 
+std::string name_of(const fs::directory_entry& entry) { return entry.path().filename().string(); }
+
 std::vector<fs::path> rubbish_in(const fs::path& folder) {
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (is_rubbish(entry.path().filename().string())) found.push_back(entry.path());
+    if (is_rubbish(name_of(entry))) found.push_back(entry.path());
   return found;
 }
 
@@ -64,7 +66,7 @@ bool is_unused(const fs::path& folder) {
   std::error_code error;
   return !is_there(folder) ||
          std::ranges::all_of(fs::directory_iterator(folder, error), [](const auto& entry) {
-           const std::string name = entry.path().filename().string();
+           const std::string name = name_of(entry);
            return name == kLockFile || is_rubbish(name);
          });
 }
@@ -73,7 +75,7 @@ bool is_unused(const fs::path& folder) {
 std::vector<fs::path> entries_of_run(const fs::path& folder) {
   std::vector<fs::path> entries;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (is_of_a_run(entry.path().filename().string())) entries.push_back(entry.path().filename());
+    if (is_of_a_run(name_of(entry))) entries.push_back(entry.path().filename());
   const std::vector<std::string> runs = runs_of_comparison(folder);
   if (!runs.empty()) entries.emplace_back(kComparisonFile);
   for (const char* table : kComparisonTables)
@@ -118,9 +120,8 @@ bool holds_run(const fs::path& folder) {
   std::error_code error;
   return fs::is_directory(folder, error) &&
          (is_run(folder) ||
-          std::ranges::all_of(fs::directory_iterator(folder), [](const auto& entry) {
-            return is_of_a_run(entry.path().filename().string());
-          }));
+          std::ranges::all_of(fs::directory_iterator(folder),
+                              [](const auto& entry) { return is_of_a_run(name_of(entry)); }));
 }
 
 // The report is made of a run, and can be made again.
@@ -199,8 +200,7 @@ std::set<std::int64_t, std::greater<>> run_numbers(const fs::path& folder) {
   std::error_code error;
   const fs::path parent = folder.has_parent_path() ? folder.parent_path() : ".";
   for (const fs::directory_entry& entry : fs::directory_iterator(parent, error))
-    if (const auto number =
-            run_number(entry.path().filename().string(), folder.filename().string()))
+    if (const auto number = run_number(name_of(entry), folder.filename().string()))
       numbers.insert(*number);
   return numbers;
 }
@@ -458,7 +458,7 @@ std::optional<std::int64_t> newest_crash(const fs::path& run) {
   fs::file_time_type written = fs::file_time_type::min();
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(run, error)) {
-    const std::optional<std::int64_t> step = crashed_step(entry.path().filename().string());
+    const std::optional<std::int64_t> step = crashed_step(name_of(entry));
     if (!step || entry.last_write_time() < written) continue;
     newest = step;
     written = entry.last_write_time();
