@@ -64,25 +64,20 @@ Columns seconds_at(const RunRecord& run, const Columns& steps) {
 
 enum class Against { kSteps, kSeconds };
 
-Columns abscissas(const RunRecord& run, const std::vector<json>& events, Against against) {
-  const Columns steps = column(events, "step");
-  return against == Against::kSteps ? steps : seconds_at(run, steps);
-}
-
 // A key of events over steps or seconds, of all runs.
 Plot overlay(const std::vector<RunRecord>& runs, std::vector<json> RunRecord::*events,
              const std::string& key, Against against) {
   Curves content;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    Curve curve = {.label = runs[i].name, .colour = static_cast<int>(i)};
-    curve.x = abscissas(runs[i], runs[i].*events, against);
-    curve.y = column(runs[i].*events, key);
+    const Columns steps = column(runs[i].*events, "step");
+    Curve curve = {.label = runs[i].name,
+                   .colour = static_cast<int>(i),
+                   .x = against == Against::kSteps ? steps : seconds_at(runs[i], steps),
+                   .y = column(runs[i].*events, key)};
     if (is_known(curve.y)) content.curves.push_back(thin(std::move(curve), true));
   }
-  Plot plot;
-  plot.x_title = against == Against::kSteps ? "step" : "seconds of training";
-  plot.content = std::move(content);
-  return plot;
+  return {.x_title = against == Against::kSteps ? "step" : "seconds of training",
+          .content = std::move(content)};
 }
 
 bool has_lines(const Plot& plot) {
