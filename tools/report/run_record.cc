@@ -19,6 +19,8 @@ namespace vcas {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr const char* kFolderHint = "name the folder of a run or of a comparison, such as runs/x";
+
 void take_event(RunRecord& run, nlohmann::json line) {
   const std::string event = text(line, "event");
   if (event == "train") {
@@ -87,7 +89,7 @@ RunRecord read_run(const fs::path& folder) {
   if (!fs::exists(file))
     throw Error(ExitCode::kNoInput,
                 folder.string() + ": not the folder of a run, which has metrics.jsonl",
-                "name the folder of a run or of a comparison, such as runs/x");
+                kFolderHint);
   RunRecord run;
   run.folder = folder;
   bool is_torn = false;
@@ -190,14 +192,13 @@ bool RunRecord::has_ratios() const {
 
 std::vector<RunRecord> read_runs(const std::vector<fs::path>& folders,
                                  std::vector<std::string>& left_out) {
-  constexpr const char* kHint = "name the folder of a run or of a comparison, such as runs/x";
   std::vector<std::pair<fs::path, bool>> wanted;  // the second: of a comparison that was named
   for (const fs::path& given : folders) {
     const fs::path folder = without_slash(given);
     if (!fs::exists(folder))
-      throw Error(ExitCode::kNoInput, folder.string() + ": there is no such folder", kHint);
+      throw Error(ExitCode::kNoInput, folder.string() + ": there is no such folder", kFolderHint);
     if (!fs::is_directory(folder))
-      throw Error(ExitCode::kNoInput, folder.string() + ": is no folder", kHint);
+      throw Error(ExitCode::kNoInput, folder.string() + ": is no folder", kFolderHint);
     const std::vector<std::string> names = runs_of_comparison(folder);
     for (const std::string& name : names) wanted.emplace_back(folder / name, true);
     if (names.empty()) wanted.emplace_back(folder, false);
