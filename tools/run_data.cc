@@ -233,10 +233,9 @@ bool RunData::expect_images(std::string_view hashes) const {
 
 std::map<std::string, std::string> RunData::fingerprints() const {
   std::map<std::string, std::string> hashes;
-  const auto add = [&](const std::string& file, std::uint64_t hash) {
-    hashes[file] = fmt::format("{}{:016x}", fs::is_regular_file(file) ? kFileHash : "", hash);
-  };
-  for (const SourceFile& source : sources()) add(source.path.string(), source.hash);
+  for (const SourceFile& source : sources())
+    hashes[source.path.string()] =
+        fmt::format("{}{:016x}", fs::is_regular_file(source.path) ? kFileHash : "", source.hash);
   if (tokenizer) hashes[tokenizer->name()] = fmt::format("{:016x}", tokenizer->fingerprint());
   return hashes;
 }
