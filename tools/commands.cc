@@ -28,12 +28,6 @@ namespace {
 
 void print(const std::string& text) { print_text(printable(text)); }
 
-std::vector<std::string> template_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, text] : config_templates()) names.push_back(name);
-  return names;
-}
-
 // The lines of comment that a template begins with. The first says what it trains, one beginning
 // "Needs: " what must be there first.
 std::vector<std::string> head_comment(const std::string& text) {
@@ -121,7 +115,8 @@ void print_template_names() {
 void print_template(const std::string& name) {
   const auto found = config_templates().find(name);
   if (found == config_templates().end()) {
-    const std::vector<std::string> names = template_names();
+    std::vector<std::string> names;
+    for (const auto& [known, text] : config_templates()) names.push_back(known);
     throw Error(
         ExitCode::kUsage, fmt::format("there is no template \"{}\"", name),
         did_you_mean(name, names, fmt::format("the names are: {}", fmt::join(names, ", "))));
