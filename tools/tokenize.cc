@@ -19,11 +19,8 @@ void tokenize_lines(const TokenizeRequest& request) {
     throw Error(ExitCode::kUsage,
                 fmt::format("--cased, but {} lower-cases", request.vocabulary.string()),
                 "leave --cased out, or give the vocab.txt of a cased model");
-  std::int32_t cls = -1, sep = -1;
-  if (request.special) {
-    cls = tokenizer->cls();
-    sep = tokenizer->sep();
-  }
+  const std::int32_t cls = request.special ? tokenizer->cls() : -1;
+  const std::int32_t sep = request.special ? tokenizer->sep() : -1;
   constexpr std::size_t kWriteBytes = 1 << 16;
   const bool at_once = ::isatty(STDIN_FILENO) == 1;
   std::vector<std::int32_t> ids;
