@@ -105,10 +105,7 @@ double best_of(const std::vector<double>& values, bool is_loss) {
 double final_loss(const RunRecord& run) {
   if (const double noted = number(run.end, "train_loss"); std::isfinite(noted)) return noted;
   const std::vector<double> losses = column(run.train, "loss");
-  const std::size_t late = losses.size() - losses.size() * 9 / 10;
-  double sum = 0;
-  for (std::size_t i = losses.size() - late; i < losses.size(); ++i) sum += losses[i];
-  return sum / static_cast<double>(late);
+  return mean({losses.begin() + std::ssize(losses) * 9 / 10, losses.end()});
 }
 
 struct Row {
