@@ -32,7 +32,7 @@ ResumePoint find_for_all(Ranks& ranks, const std::function<ResumePoint()>& find)
 
 // One rank of each machine reads first: the others find its caches. `checkpoint`: as in RunData.
 std::unique_ptr<RunData> read_data(const RunConfig& config, Ranks& ranks,
-                                   const std::filesystem::path& checkpoint = {});
+                                   const std::filesystem::path& checkpoint);
 
 // Throws kBadConfig on rank 0 unless all ranks have its version, settings, data and weights.
 void check_same_start(const TrainRequest& request, const RunData& data);
