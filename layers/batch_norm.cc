@@ -27,6 +27,8 @@ class BatchNorm final : public Layer {
     NodePlan plan = norm_plan(x, statistic, gain_);
     plan.state = {{"running_mean", {x.width}, {}}, {"running_var", {x.width}, one}};
     plan.coupling = frozen_ ? RowCoupling::kItems : RowCoupling::kBatchLinear;
+    if (!frozen_)
+      plan.scratch_bytes = 2 * Arena::round_up(2 * x.width * dtype_bytes(statistic.dtype));
     return plan;
   }
 
@@ -59,6 +61,16 @@ class BatchNorm final : public Layer {
     const RowSet& rows_dx = io.rows_dx.of(layout);
     const std::int64_t dropped = full.items - rows.items, echoes = rows_dx.items - rows.items;
     VCAS_CHECK(frozen_ || dropped == 0 || echoes > 0, "dropped items without echoes");
+    const bool fixed = frozen_ || !exec.training, halves = io.halves && !fixed;
+    const std::int64_t split = halves ? rows.rows_before(rows.items / 2) : 0;
+    ArenaFrame frame(exec.scratch);
+    Tensor mean = io.saved_full[0].first_rows(1), rstd = io.saved_full[1].first_rows(1);
+    if (halves) {
+      const Shape two{2, mean.width()};
+      mean = exec.scratch.take(mean.dtype, two), rstd = exec.scratch.take(rstd.dtype, two);
+      take_statistics(exec, io.inputs_full[0], 0, split, mean, rstd, 0);
+      take_statistics(exec, io.inputs_full[0], split, rows.rows, mean, rstd, 1);
+    }
     exec.ops.run(GroupNormBackward{.dx = io.dx[0],
                                    .added = io.added[0],
                                    .dx_norm = io.dx_norm,
@@ -66,18 +78,31 @@ class BatchNorm final : public Layer {
                                    .dbeta = io.gradients[1],
                                    .dy = io.dy,
                                    .x_full = io.inputs_full[0],
-                                   .mean_full = io.saved_full[0].first_rows(1),
-                                   .rstd_full = io.saved_full[1].first_rows(1),
+                                   .mean_full = mean,
+                                   .rstd_full = rstd,
                                    .gamma = io.parameters[0],
                                    .row = rows_dx.row,
-                                   .split = io.halves ? rows.rows_before(rows.items / 2) : 0,
-                                   .rows_of_mean = io.halves ? 0 : full.rows,
+                                   .split = split,
+                                   .rows_of_mean = halves ? 0 : full.rows,
                                    .echo_scale = echo_scale(dropped, echoes),
-                                   .fixed = frozen_ || !exec.training,
+                                   .fixed = fixed,
                                    .accumulate_parameters = io.gradients.adds});
   }
 
  private:
+  // Those of rows [begin, end) of x are row `half` of mean and rstd.
+  void take_statistics(Exec& exec, const Tensor& x, std::int64_t begin, std::int64_t end,
+                       const Tensor& mean, const Tensor& rstd, std::int64_t half) const {
+    const std::int64_t width = x.width();
+    const auto row = [&](const Tensor& of, std::int64_t first, std::int64_t last) {
+      return of.range(first * width, last * width).reshaped({last - first, width});
+    };
+    exec.ops.run(GroupNormForward{.mean = row(mean, half, half + 1),
+                                  .rstd = row(rstd, half, half + 1),
+                                  .x = row(x, begin, end),
+                                  .eps = eps_});
+  }
+
   double eps_, momentum_, gain_;
   bool frozen_;
 };
