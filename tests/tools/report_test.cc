@@ -130,6 +130,50 @@ TEST_CASE("report: seconds saved are those of the twin") {
   }
 }
 
+TEST_CASE("report: a fork is no exact twin, and its headline says where it began") {
+  const Runs runs;
+  RunText fork = exact_run(), older = exact_run();
+  fork.start["step"] = older.start["step"] = 30;
+  fork.start["fork_of"] = "vcas/checkpoint-30";
+  older.flops = 0.003;  // by a program that noted no forks
+  runs.add("vcas", RunText().text());
+  runs.add("exact", exact_run().text());
+  for (const RunText& tail : {fork, older}) {
+    runs.add("tail", tail.text());
+    succeeded(runs.report({"tail", "vcas", "--to", "page.html"}));
+    const std::string page = content(runs.path() / "page.html");
+    check_contains(page, {"a fork, exact after step 30: 40 steps in 100 s", ", estimated</td>"});
+    CHECK_FALSE(contains(page, "exact training: "));
+    succeeded(runs.report({"tail", "vcas", "exact", "--to", "page.html"}));
+    CHECK(contains(content(runs.path() / "page.html"), "<td>20.0 %, of exact</td>"));
+  }
+}
+
+TEST_CASE("report: a run that went on elsewhere is no twin and has none") {
+  const Runs runs;
+  const auto resumed = [](RunText begun, const char* key, const json& value) {
+    RunText later = begun;
+    later.start[key] = value;
+    begun.ends = false;
+    return begun.text() + later.text();
+  };
+  const auto has_twin = [&] {
+    succeeded(runs.report({"exact", "vcas", "--to", "page.html"}));
+    return contains(content(runs.path() / "page.html"), ", of exact</td>");
+  };
+  runs.add("exact", exact_run().text());
+  for (const auto& [key, value] : std::vector<std::pair<const char*, json>>{
+           {"host", "there"}, {"device", "cuda"}, {"threads", 2}, {"ranks", 4}}) {
+    CAPTURE(key);
+    runs.add("vcas", resumed(RunText(), key, value));
+    CHECK_FALSE(has_twin());
+  }
+  runs.add("vcas", resumed(RunText(), "threads", 1));
+  CHECK(has_twin());
+  runs.add("exact", resumed(exact_run(), "threads", 2));
+  CHECK_FALSE(has_twin());
+}
+
 TEST_CASE("report: seconds of probes are not told from steps that lack some") {
   const Runs runs;
   RunText open;

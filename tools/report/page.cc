@@ -253,8 +253,12 @@ std::string headline(const std::vector<RunRecord>& runs) {
             ? fmt::format("{} of FLOPs and {} of seconds saved in {} steps",
                           share(run.last_number("flops_saved")),
                           share(time_saved(run, exact_twin(run, runs))), format_count(run.steps()))
-            : fmt::format("exact training: {} steps in {} s", format_count(run.steps()),
-                          number_text(run.train_seconds(), "{:.0f}")),
+            : fmt::format("{}: {} steps in {} s",
+                          run.is_exact()
+                              ? "exact training"
+                              : fmt::format("a fork, exact after step {}",
+                                            number_text(number(run.start, "step"), "{:.0f}")),
+                          format_count(run.steps()), number_text(run.train_seconds(), "{:.0f}")),
         " class=\"dim\"");
     out += "</div>\n";
   }

@@ -21,6 +21,12 @@ namespace {
 
 constexpr const char* kFolderHint = "name the folder of a run or of a comparison, such as runs/x";
 
+// `a` and `b`: events "start".
+bool is_same_machine(const nlohmann::json& a, const nlohmann::json& b) {
+  return std::ranges::all_of(std::array{"host", "device", "threads", "ranks"},
+                             [&](const char* key) { return member(a, key) == member(b, key); });
+}
+
 void take_event(RunRecord& run, nlohmann::json line) {
   const std::string event = text(line, "event");
   if (event == "train") {
@@ -31,7 +37,10 @@ void take_event(RunRecord& run, nlohmann::json line) {
     run.variance.push_back(std::move(line));
   } else if (event == "start") {
     run.config = member(line, "config");  // a run that goes on may save and log otherwise
-    if (run.start.is_null()) run.start = std::move(line);
+    if (run.start.is_null())
+      run.start = std::move(line);
+    else if (!is_same_machine(run.start, line))
+      run.has_moved = true;
   } else if (event == "end") {
     run.end = std::move(line);
   } else if (event == "warning") {
@@ -190,6 +199,11 @@ bool RunRecord::has_ratios() const {
   return method.is_object() ? text(method, "type") == "vcas" : !variance.empty();
 }
 
+bool RunRecord::is_exact() const {
+  const double saved = last_number("flops_saved");  // NaN where none are counted
+  return !samples() && text(start, "fork_of").empty() && !(std::abs(saved) > 0);
+}
+
 std::vector<RunRecord> read_runs(const std::vector<fs::path>& folders,
                                  std::vector<std::string>& left_out) {
   std::vector<std::pair<fs::path, bool>> wanted;  // the second: of a comparison that was named
@@ -252,14 +266,15 @@ double phase_seconds(const RunRecord& run, const std::string& phase) {
 }
 
 const RunRecord* exact_twin(const RunRecord& run, const std::vector<RunRecord>& runs) {
-  if (!run.samples() || !run.config.is_object()) return nullptr;
+  const auto is_comparable = [](const RunRecord& one) {
+    return one.config.is_object() && !one.has_moved;
+  };
+  if (!run.samples() || !is_comparable(run)) return nullptr;
   const RunRecord* twin = nullptr;
   for (const RunRecord& other : runs) {
-    if (other.samples() || !other.config.is_object() || other.train.empty()) continue;
-    const bool same_machine = std::ranges::all_of(
-        std::array{"host", "device", "threads", "ranks"},
-        [&](const char* key) { return member(other.start, key) == member(run.start, key); });
-    if (!same_machine || shared_settings(other) != shared_settings(run)) continue;
+    if (!other.is_exact() || !is_comparable(other) || !std::isfinite(other.train_seconds()) ||
+        !is_same_machine(other.start, run.start) || shared_settings(other) != shared_settings(run))
+      continue;
     if (other.steps() == run.steps()) return &other;
     if (!twin) twin = &other;
   }

@@ -22,6 +22,7 @@ struct RunRecord {
   std::vector<nlohmann::json> train, eval, variance;
   std::vector<std::string> warnings;  // of the program, each once
   std::vector<std::string> gaps;      // what is missing or was left out: "the run has no end ..."
+  bool has_moved = false;             // a later start had another machine, threads or ranks
 
   // The last step that is known.
   std::int64_t steps() const;
@@ -30,6 +31,7 @@ struct RunRecord {
   double train_seconds() const { return last_number("train_seconds"); }
   bool samples() const;     // by its settings: whether its steps may drop something
   bool has_ratios() const;  // whether it is of VCAS, which probes
+  bool is_exact() const;    // whether all steps were: the first ones of a fork may not have been
 };
 
 // The runs of these folders; that of a comparison stands for its runs.
