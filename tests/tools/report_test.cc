@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "core/files.h"
 #include "tests/support/catch.h"
@@ -20,6 +21,19 @@ std::size_t count(const std::string& text, const std::string& part) {
   for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
     ++found;
   return found;
+}
+
+// The places of the first curve's points, from left to right.
+std::vector<double> abscissas(const std::string& svg) {
+  std::smatch path;
+  REQUIRE(std::regex_search(svg, path, std::regex("class=\"curve s0\" d=\"([^\"]*)\"")));
+  const std::string d = path[1];
+  std::vector<double> out;
+  const std::regex place("[ML]([-0-9.]+) ");
+  for (auto at = std::sregex_iterator(d.begin(), d.end(), place); at != std::sregex_iterator();
+       ++at)
+    out.push_back(std::stod((*at)[1]));
+  return out;
 }
 
 // Bit by bit, and checked by the known answer of RFC 3720's polynomial.
@@ -437,6 +451,30 @@ TEST_CASE("report: a long run is thinned to what the eye can see") {
   CHECK(count(path, "M") == 1);
   CHECK(contains(svg, "class=\"band f0\""));
   CHECK(contains(content(runs.path() / "long/report.html"), "the mean of neighbouring steps"));
+}
+
+TEST_CASE("report: evaluations lie at their own seconds, wherever steps were logged") {
+  const Runs runs;
+  RunText text;
+  text.every = 25;
+  runs.add("run", text.text());
+  const auto places = [&] {
+    succeeded(runs.report({"run", "--svg", "plots"}));
+    return abscissas(content(runs.path() / "plots/test-0-by-second.svg"));
+  };
+  std::vector<double> x = places();  // of 20, 40, 60 and 80 seconds
+  REQUIRE(x.size() == 4);
+  for (std::size_t i = 1; i < x.size(); ++i)
+    CHECK(std::abs(x[i] - x[i - 1] - (x[3] - x[0]) / 3) <= 0.2);  // the places have one decimal
+  // Older programs noted no seconds there.
+  std::string old;
+  for (json line : vcas::read_metrics(runs.path() / "run/metrics.jsonl")) {
+    if (line["event"] == "eval") line.erase("train_seconds");
+    old += line.dump() + "\n";
+  }
+  runs.add("run", old);
+  x = places();
+  CHECK((x[0] == x[1] && x[1] < x[2] && x[2] == x[3]));
 }
 
 TEST_CASE("report: a table has a row for each logged step") {

@@ -62,6 +62,15 @@ Columns seconds_at(const RunRecord& run, const Columns& steps) {
   return out;
 }
 
+// The seconds of training that each event has; older evaluations have none.
+Columns seconds_of(const RunRecord& run, const std::vector<json>& events) {
+  Columns seconds = column(events, "train_seconds");
+  const Columns logged = seconds_at(run, column(events, "step"));
+  for (std::size_t i = 0; i < seconds.size(); ++i)
+    if (!std::isfinite(seconds[i])) seconds[i] = logged[i];
+  return seconds;
+}
+
 enum class Against { kSteps, kSeconds };
 
 // A key of events over steps or seconds, of all runs.
@@ -69,10 +78,10 @@ Plot overlay(const std::vector<RunRecord>& runs, std::vector<json> RunRecord::*e
              const std::string& key, Against against) {
   Curves content;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    const Columns steps = column(runs[i].*events, "step");
     Curve curve = {.label = runs[i].name,
                    .colour = static_cast<int>(i),
-                   .x = against == Against::kSteps ? steps : seconds_at(runs[i], steps),
+                   .x = against == Against::kSteps ? column(runs[i].*events, "step")
+                                                   : seconds_of(runs[i], runs[i].*events),
                    .y = column(runs[i].*events, key)};
     if (is_known(curve.y)) content.curves.push_back(thin(std::move(curve), true));
   }
