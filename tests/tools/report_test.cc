@@ -1,9 +1,7 @@
-// `vcas report`: pages and files from metrics, and what it says of incomplete ones.
+// `vcas report`: pages from metrics, and what it says of incomplete ones.
 #include <fmt/format.h>
 
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -33,42 +31,6 @@ std::vector<double> abscissas(const std::string& svg) {
   for (auto at = std::sregex_iterator(d.begin(), d.end(), place); at != std::sregex_iterator();
        ++at)
     out.push_back(std::stod((*at)[1]));
-  return out;
-}
-
-// Bit by bit, and checked by the known answer of RFC 3720's polynomial.
-std::uint32_t naive_crc32c(const std::string& bytes) {
-  std::uint32_t crc = ~0u;
-  for (const char c : bytes) {
-    crc ^= static_cast<unsigned char>(c);
-    for (int bit = 0; bit < 8; ++bit) crc = crc & 1 ? crc >> 1 ^ 0x82f63b78u : crc >> 1;
-  }
-  return ~crc;
-}
-
-std::uint32_t masked(const std::string& bytes) {
-  const std::uint32_t crc = naive_crc32c(bytes);
-  return (crc >> 15 | crc << 17) + 0xa282ead8u;
-}
-
-template <class T>
-T at(const std::string& bytes, std::size_t place) {
-  T value;
-  std::memcpy(&value, bytes.data() + place, sizeof value);
-  return value;
-}
-
-// The messages of a file of TFRecord.
-std::vector<std::string> records(const std::string& file) {
-  std::vector<std::string> out;
-  for (std::size_t place = 0; place < file.size();) {
-    const auto length = at<std::uint64_t>(file, place);
-    REQUIRE(place + 16 + length <= file.size());
-    CHECK(at<std::uint32_t>(file, place + 8) == masked(file.substr(place, 8)));
-    out.push_back(file.substr(place + 12, length));
-    CHECK(at<std::uint32_t>(file, place + 12 + length) == masked(out.back()));
-    place += 16 + length;
-  }
   return out;
 }
 
@@ -385,13 +347,18 @@ TEST_CASE("report: findings say what to do") {
   text.start["config"]["method"]["type"] = "exact";
   CHECK_FALSE(contains(page_of(text), "were clipped"));
 
-  runs.add("exact", exact_run().text());
-  RunText poor;
+  RunText poor, exact = exact_run();
   poor.seconds = 2.4;
-  runs.add("run", poor.text());
-  succeeded(runs.report({"run", "exact"}));
-  CHECK(contains(content(runs.path() / "run/report.html"),
-                 "30.0 % of FLOPs saved are only 4.0 % of seconds: a conversion of 0.13."));
+  poor.best = {{"flops_saved", 0.4}};  // of the end, to which no step may be near
+  for (const int every : {1, 100}) {
+    CAPTURE(every);
+    poor.every = exact.every = every;
+    runs.add("exact", exact.text());
+    runs.add("run", poor.text());
+    succeeded(runs.report({"run", "exact"}));
+    CHECK(contains(content(runs.path() / "run/report.html"),
+                   "40.0 % of FLOPs saved are only 4.0 % of seconds: a conversion of 0.10."));
+  }
 }
 
 TEST_CASE("report: a run that is worse than its exact twin is told") {
@@ -437,6 +404,34 @@ TEST_CASE("report: draws of rows that add more than Eq. 3 are told") {
   CHECK_FALSE(contains(content(runs.path() / "run/report.html"), "Draws of rows"));
 }
 
+TEST_CASE("report: the budget is that of what is sampled") {
+  const Runs runs;
+  RunText text;
+  json& method = text.start["config"]["method"];
+  method["tau_w"] = 0.04;
+  const auto svg_of = [&](const json& probed) {
+    text.probed = probed;
+    runs.add("run", text.text());
+    succeeded(runs.report({"run", "--svg", "plots"}));
+    return content(runs.path() / "plots/variance-1.svg");
+  };
+  const auto is_near_budget = [](const std::string& svg) {
+    std::smatch curve, level;
+    REQUIRE(std::regex_search(svg, curve, std::regex("class=\"curve s[01]\" d=\"M\\S+ ([0-9.]+)")));
+    REQUIRE(std::regex_search(svg, level, std::regex("class=\"level\" d=\"M\\S+ ([0-9.]+)")));
+    return curve[1] == level[1] && contains(svg, ">budget</text>") &&
+           count(svg, "class=\"level\"") == 1;
+  };
+  CHECK(count(svg_of(json::object()), "class=\"level\"") == 2);
+  for (const auto& [sample, act, weight] :
+       {std::tuple{"items", 0.025, 0.0}, std::tuple{"rows", 0.0, 0.04}}) {
+    CAPTURE(sample);
+    method["sample"] = sample;
+    CHECK(is_near_budget(svg_of({{"v_act", 10 * act}, {"v_w", 10 * weight}})));
+    CHECK(is_near_budget(svg_of({{"spent_act", act}, {"spent_w", weight}, {"spent_f", 0.0}})));
+  }
+}
+
 TEST_CASE("report: a long run is thinned to what the eye can see") {
   const Runs runs;
   RunText text;
@@ -475,81 +470,6 @@ TEST_CASE("report: evaluations lie at their own seconds, wherever steps were log
   runs.add("run", old);
   x = places();
   CHECK((x[0] == x[1] && x[1] < x[2] && x[2] == x[3]));
-}
-
-TEST_CASE("report: a table has a row for each logged step") {
-  const Runs runs;
-  runs.add("a", RunText().text());
-  runs.add("b, c", exact_run().text());
-  runs.add("d\re", exact_run().text());
-  succeeded(runs.report({"a", "b, c", "d\re", "--csv", "out/steps.csv"}));
-  const std::string csv = content(runs.path() / "out/steps.csv");
-  CHECK(count(csv, "\n") == 1 + 40 + 40 + 40);
-  CHECK(
-      csv.starts_with("run,step,time,accuracy,flops_saved,formula_flops_saved,gradient_norm,"
-                      "learning_rate,loss,seconds.backward,seconds.forward,"));
-  check_contains(csv, {"\na,1,2.0,0.5,0.3,0.3,1.0,0.1,1.99,1.0,1,0,0,,2.0\n",
-                       "\n\"b, c\",40,100.0,", "\n\"d\re\",40,100.0,"});
-}
-
-TEST_CASE("report: a list that some steps lack has a column for each of its numbers") {
-  const Runs runs;
-  const auto step = [](int number, const json& interval) {
-    return json({{"event", "train"}, {"step", number}, {"interval", interval}}).dump() + "\n";
-  };
-  runs.add("a", step(1, nullptr) + step(2, {0.5, 0.25}));
-  succeeded(runs.report({"a", "--csv", "steps.csv"}));
-  CHECK(content(runs.path() / "steps.csv") ==
-        "run,step,time,interval.0,interval.1\na,1,,,\na,2,,0.5,0.25\n");
-}
-
-TEST_CASE("report: TensorBoard's files hold the scalars") {
-  REQUIRE(naive_crc32c("123456789") == 0xe3069283u);
-  REQUIRE(masked("123456789") == 0xc78ab0e5u);
-  const Runs runs;
-  runs.add("a", RunText().text());
-  succeeded(runs.report({"a", "--tensorboard", "tb"}));
-  // 2026-11-23T12:00:00Z
-  const fs::path file = runs.path() / "tb/a/events.out.tfevents.1795435200.vcas";
-  const std::vector<std::string> messages = records(content(file));
-  REQUIRE(messages.size() == 1 + 40 + 4 + 4);
-  CHECK(messages[0].substr(9) ==
-        "\x1a\x0d"
-        "brain.Event:2");
-  CHECK(at<double>(messages[0], 1) == 1795435200.0);
-  const std::string& step = messages[3];  // of step 3
-  CHECK(at<double>(step, 1) == 1795435200.0 + 6);
-  CHECK(step[9] == 0x10);
-  CHECK(step[10] == 3);
-  CHECK(step[11] == 0x2a);
-  // A value: field 1 of the summary, its tag, its number.
-  const std::string loss =
-      "\x0a\x11\x0a\x0a"
-      "train/loss\x15";
-  REQUIRE(contains(step, loss));
-  CHECK(at<float>(step, step.find(loss) + loss.size()) == 1.97f);
-  CHECK_FALSE(contains(step, "saved/time_saved"));  // null
-  for (const char* tag :
-       {"train/accuracy", "train/learning_rate", "train/gradient_norm", "saved/flops_saved",
-        "eval/accuracy", "eval/loss", "keep/act_ratio", "keep/weight_ratio"})
-    CHECK(contains(content(file), tag));
-}
-
-TEST_CASE("report: TensorBoard's times of a resumed run count from its last start") {
-  const Runs runs;
-  RunText begun, resumed;
-  begun.steps = resumed.steps = 10;
-  begun.ends = false;
-  resumed.start["date"] = "2026-11-23T13:00:00Z";
-  runs.add("a", begun.text() + resumed.text());
-  succeeded(runs.report({"a", "--tensorboard", "tb"}));
-  const std::vector<std::string> messages =
-      records(content(runs.path() / "tb/a/events.out.tfevents.1795435200.vcas"));
-  REQUIRE(messages.size() == 1 + 20 + 2 + 2);
-  CHECK(at<double>(messages[10], 1) == 1795435200.0 + 20);
-  CHECK(at<double>(messages[11], 1) == 1795435200.0 + 3600 + 2);
-  CHECK(at<double>(messages[21], 1) == 1795435200.0 + 1);
-  CHECK(at<double>(messages[22], 1) == 1795435200.0 + 3600 + 1);
 }
 
 TEST_CASE("report: a replaced run takes its report along") {

@@ -122,8 +122,7 @@ std::vector<Finding> findings(const RunRecord& run, const RunRecord* twin) {
     find_rows_in_step(run, out);
     add(ratios_near_one(run.variance.back()));
   }
-  if (run.samples() && !run.train.empty())
-    add(poor_conversion(number(run.train.back(), "flops_saved"), time_saved(run, twin)));
+  if (run.samples()) add(poor_conversion(run.last_number("flops_saved"), time_saved(run, twin)));
   find_time_unknown(run, twin, out);
   return out;
 }

@@ -267,19 +267,23 @@ Columns over(const Columns& values, const Columns& by) {
   return out;
 }
 
-// What the method may add, of V_s: as its controller bounds it.
+// What the method may add, of V_s: as its controller bounds it. Items alone have the one budget,
+// rows alone the other.
 std::vector<Curves::Level> budgets(const RunRecord& run, bool spends) {
   const json& method = member(run.config, "method");
-  const double act = number(method, "tau_act"), weight = number(method, "tau_w");
+  const std::string sample = text(method, "sample");  // older programs have both
   const bool finds_forward =
       member(method, "forward") == true && number(method, "forward_ratio") == 0;
   std::vector<Curves::Level> levels;
-  if (spends)
-    levels = {{"budget", act + weight + (finds_forward ? number(method, "tau_f") : 0)}};
-  else if (act == weight)
-    levels = {{"budgets", act}};
-  else
-    levels = {{"items' budget", act}, {"rows' budget", weight}};
+  if (sample != "rows") levels.push_back({"items' budget", number(method, "tau_act")});
+  if (sample != "items") levels.push_back({"rows' budget", number(method, "tau_w")});
+  if (spends) {
+    double sum = finds_forward ? number(method, "tau_f") : 0;
+    for (const Curves::Level& level : levels) sum += level.y;
+    levels = {{"budget", sum}};
+  } else if (levels.front().y == levels.back().y) {
+    levels = {{levels.size() == 1 ? "budget" : "budgets", levels.front().y}};
+  }
   std::erase_if(levels, [](const Curves::Level& level) { return !std::isfinite(level.y); });
   return levels;
 }
