@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/json_value.h"
 #include "core/progress.h"
 #include "data/image_kind.h"
 #include "data/tokenizer.h"
@@ -288,6 +289,14 @@ std::vector<std::string> run_warnings(const TrainRequest& request, const RunData
           fmt::format("train.batch_size was {} and is {}: epochs and the place in the data are "
                       "counted as if all steps had had {} items",
                       before.train.batch_size, config.train.batch_size, config.train.batch_size));
+    const nlohmann::json state = read_trainer_state(checkpoint);
+    const nlohmann::json had = state.value("items", nlohmann::json());  // null in earlier versions
+    if (json_holds<std::int64_t>(had) &&
+        had.get<std::int64_t>() / config.train.batch_size != items / config.train.batch_size)
+      warnings.push_back(fmt::format(
+          "the training data had {} items and have {}: epochs and the place in the "
+          "data are counted as if there had always been {}",
+          format_count(had.get<std::int64_t>()), format_count(items), format_count(items)));
   }
   if (!checkpoint.empty() && has_learned_labels(checkpoint, config)) {
     std::string split = check_forked_split(checkpoint, config, data);

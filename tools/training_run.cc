@@ -380,6 +380,7 @@ void TrainingRun::save() {
                                   {"score", as_read(best_.score)},
                                   {"evaluations_since", best_.evaluations_since}}},
                                 {"data", data_.fingerprints()},
+                                {"items", data_.train->size()},
                                 {"threads", std::vector<int>(threads.begin(), threads.end())},
                                 {"ranks", ranks_.size()},
                                 {"session", session_.state()}};

@@ -1,4 +1,5 @@
 // Forks: new runs from a checkpoint, whose settings and data may differ.
+#include "core/files.h"
 #include "tests/support/catch.h"
 #include "tests/tools/tiny_text.h"
 
@@ -78,6 +79,31 @@ TEST_CASE("a fork has the weights of its checkpoint, and a folder of its own", "
   check_message(tiny.train({"--resume", "out", "run.folder=there"}), 2,
                 "error: --set run.folder is there, and --resume goes on in out\n"
                 "  hint: leave it out; --resume-mode=fork starts a new run there\n");
+}
+
+TEST_CASE("a fork with more or fewer items is told how its epochs are counted", "[fork]") {
+  const TinyRun tiny;  // 256 items, in batches of 16
+  succeeded(tiny.train({"run.folder=out"}));
+  const auto warned = [&](const std::string& setting) {
+    return succeeded(tiny.train({"--resume", "out", "--resume-mode=fork", "run.folder=fork",
+                                 "--overwrite", "train.steps=41", setting}))
+        .err;
+  };
+  CHECK(contains(warned("data.limit=80"),
+                 "warning: the training data had 256 items and have 80: epochs and the place in "
+                 "the data are counted as if there had always been 80\n"));
+  CHECK(contains(warned("data.synthetic.items=272"), "had 256 items and have 272: "));
+  const std::string same = "the training data had";
+  CHECK_FALSE(contains(warned("data.limit=256"), same));
+  CHECK_FALSE(contains(warned("data.synthetic.items=260"), same));  // an epoch has 16 steps too
+  CHECK_FALSE(contains(warned("train.batch_size=8"), same));
+  // Earlier versions did not save the number.
+  const fs::path checkpoint = tiny.path() / "out/checkpoint-40";
+  nlohmann::json state = tiny.json("out/checkpoint-40/trainer_state.json");
+  state.erase("items");
+  write_text(checkpoint / "trainer_state.json", state.dump());
+  vcas::write_manifest(checkpoint);
+  CHECK_FALSE(contains(warned("data.limit=80"), same));
 }
 
 TEST_CASE("a fork may name the weights of its source otherwise, and a newer checkpoint", "[fork]") {
