@@ -106,6 +106,23 @@ TEST_CASE("report: TensorBoard's files hold the scalars") {
     CHECK(contains(content(file), tag));
 }
 
+TEST_CASE("report: TensorBoard has one file of ours for a run") {
+  const Runs runs;
+  const fs::path board = runs.path() / "tb/a";
+  const auto report = [&](const char* date) {
+    RunText text;
+    text.start["date"] = date;
+    runs.add("a", text.text());
+    succeeded(runs.report({"a", "--tensorboard", "tb"}));
+  };
+  report("2026-11-23T12:00:00Z");
+  write_text(board / "events.out.tfevents.1795435200.host", "of another program");
+  report("2026-11-23T13:00:00Z");  // another run in its place
+  CHECK_FALSE(fs::exists(board / "events.out.tfevents.1795435200.vcas"));
+  CHECK(records(content(board / "events.out.tfevents.1795438800.vcas")).size() == 1 + 40 + 4 + 4);
+  CHECK(fs::exists(board / "events.out.tfevents.1795435200.host"));
+}
+
 TEST_CASE("report: TensorBoard's times of a resumed run count from its last start") {
   const Runs runs;
   RunText begun, resumed;

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <ctime>
 #include <set>
-#include <string_view>
 
 #include "tools/report_text.h"
 
@@ -17,6 +16,8 @@ namespace vcas {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::string_view kNameBegin = "events.out.tfevents.", kNameEnd = ".vcas";
 
 std::string cell(const json& value) {
   if (value.is_null()) return "";
@@ -160,7 +161,11 @@ std::string tensorboard_events(const RunRecord& run) {
 }
 
 std::string tensorboard_name(const RunRecord& run) {
-  return fmt::format("events.out.tfevents.{:.0f}.vcas", seconds_since_1970(run.start));
+  return fmt::format("{}{:.0f}{}", kNameBegin, seconds_since_1970(run.start), kNameEnd);
+}
+
+bool is_tensorboard_name(std::string_view name) {
+  return name.starts_with(kNameBegin) && name.ends_with(kNameEnd);
 }
 
 }  // namespace vcas

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/report/run_record.h"
@@ -18,5 +19,6 @@ std::string metrics_csv(const std::vector<RunRecord>& runs);
 std::string tensorboard_events(const RunRecord& run);
 // The name that TensorBoard looks for. It is the same for the same run.
 std::string tensorboard_name(const RunRecord& run);
+bool is_tensorboard_name(std::string_view name);  // of any run
 
 }  // namespace vcas

@@ -50,6 +50,18 @@ fs::path events_folder(const ReportRequest& request, const RunRecord& run) {
   return request.tensorboard_folder / fs::path(run.name).relative_path();
 }
 
+// TensorBoard mixes all events of a folder: those of a run that this one replaced go.
+void write_events(const fs::path& folder, const RunRecord& run) {
+  const std::string name = tensorboard_name(run);
+  write_and_say(folder / name, tensorboard_events(run), "--tensorboard");
+  std::vector<fs::path> others;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (const std::string other = entry.path().filename().string();
+        is_tensorboard_name(other) && other != name)
+      others.push_back(entry.path());
+  for (const fs::path& other : others) fs::remove(other);
+}
+
 // The runs on the page, which has a colour for each. A larger comparison has the first seed of each
 // variant there.
 std::vector<RunRecord> shown_of(const std::vector<RunRecord>& runs,
@@ -101,9 +113,7 @@ void report(const ReportRequest& request) {
   if (!request.svg_folder.empty()) write_svgs(request.svg_folder, sections);
   if (!request.csv.empty()) write_and_say(request.csv, metrics_csv(runs), "--csv");
   if (!request.tensorboard_folder.empty())
-    for (const RunRecord& run : runs)
-      write_and_say(events_folder(request, run) / tensorboard_name(run), tensorboard_events(run),
-                    "--tensorboard");
+    for (const RunRecord& run : runs) write_events(events_folder(request, run), run);
   write_and_say(page, report_page(shown, sections, left_out), "--to");
 }
 
