@@ -410,18 +410,18 @@ double mean_loss(Model& model, Ops& ops, Exec& exec) {
          per_term(static_cast<double>(losses.size()));
 }
 
-// Where all numbers of a parameter are equal, random ones are added to them. A gain of 0 leaves a
-// ReLU behind it at its kink, where the loss has no slope. Gains of 1 hide a dx that lacks them.
+// Random numbers are added to each 0, and where all numbers of a parameter are equal. A gain of 0
+// leaves a ReLU behind it at its kink, where the loss has no slope. Gains of 1 hide a dx that lacks
+// them.
 std::vector<double> made_unequal(const Parameters& parameters, std::vector<double> values,
                                  const PhiloxAddress& address) {
   constexpr double kSpread = 0x1p-3;
   for (const std::span<const double> part : parts(parameters, values)) {
-    const double value = part.front();
-    if (std::ranges::count(part, value) < std::ssize(part)) continue;
-    if (part.size() == 1 && value != 0) continue;
+    const bool equal =
+        part.size() > 1 && std::ranges::count(part, part.front()) == std::ssize(part);
     const auto first = static_cast<std::size_t>(part.data() - values.data());
     for (std::size_t i = first; i < first + part.size(); ++i)
-      values[i] += kSpread * philox_normal(address, i);
+      if (equal || values[i] == 0) values[i] += kSpread * philox_normal(address, i);
   }
   return values;
 }
