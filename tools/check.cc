@@ -103,7 +103,8 @@ bool drops_before_forward(const RunConfig& config) {
 // Throws for gradients that are wrong.
 void judge(const SamplingCheck& sampling, double slope_error) {
   std::string faults;
-  if (!(slope_error <= kMostSlopeError))
+  const bool slopes_fail = !(slope_error <= kMostSlopeError);
+  if (slopes_fail)
     faults =
         fmt::format("exact gradients differ from differences of the loss by {:.2g}", slope_error);
   if (sampling.failed() > 0) {
@@ -113,12 +114,15 @@ void judge(const SamplingCheck& sampling, double slope_error) {
         faults.empty() ? "" : "; ", sampling.failed(), worst.tensor, worst.sampling, worst.z);
   }
   if (faults.empty()) return;
+  const std::string by_chance = fmt::format(
+      "see whether --draws {} fails too: by chance one check in {:.0f} does, and more "
+      "where few draws miss rare ones, as at a small --ratio; ",
+      kManyDraws, 1 / kLevel);
   throw Error(
       ExitCode::kInternal, faults,
-      fmt::format("see whether --draws {} fails too: by chance one check in {:.0f} does, and more "
-                  "where few draws miss rare ones, as at a small --ratio. A layer of your own: "
-                  "docs/layer_api.md, \"The test\". Else it is a bug in vcas; please report it",
-                  kManyDraws, 1 / kLevel));
+      fmt::format("{}a layer of your own: docs/layer_api.md, \"The test\"; else it is a bug "
+                  "in vcas, please report it",
+                  slopes_fail ? "" : by_chance));
 }
 
 }  // namespace

@@ -65,6 +65,18 @@ class Gain final : public Layer {
   }
 };
 
+// y = x, and the gradient below is twice the one above.
+class Doubling final : public Layer {
+ public:
+  NodePlan plan(const PlanInput& in) const override { return {.output = in.inputs[0]}; }
+  void forward(Exec& exec, const ForwardIo& io) const override {
+    exec.ops.run(Copy{.y = io.output, .x = io.inputs[0]});
+  }
+  void backward(Exec& exec, const BackwardIo& io) const override {
+    exec.ops.run(Add{.y = io.dx[0], .a = io.dy, .b = io.dy});
+  }
+};
+
 // A classifier in which no weight is sampled.
 struct FaultyModel final : ModelKind {
   std::string fault = "none";
@@ -72,7 +84,7 @@ struct FaultyModel final : ModelKind {
   void fields(Setting& v) {
     v.field("fault", fault, "What is wrong.",
             one_of({"none", "more_logits", "no_logits", "no_accuracy", "no_products", "regression",
-                    "unknown_head"}));
+                    "unknown_head", "wrong_slopes"}));
   }
   std::string head() const override {
     if (fault == "unknown_head") return "ranking";
@@ -85,7 +97,8 @@ struct FaultyModel final : ModelKind {
       model.logits = model.graph.add("gain", std::make_unique<Gain>(), {values});
       return add_cross_entropy(model, add_labels(model, classes), label_smoothing);
     }
-    const Value x = add_linear(model.graph, "hidden", 8, values, 0, /*sampled=*/false);
+    Value x = add_linear(model.graph, "hidden", 8, values, 0, /*sampled=*/false);
+    if (fault == "wrong_slopes") x = model.graph.add("doubling", std::make_unique<Doubling>(), {x});
     model.graph.gate(x);
     add_classifier(model, x, fault == "more_logits" ? classes + 1 : classes, label_smoothing);
     if (fault == "no_logits") model.logits = {};

@@ -145,3 +145,14 @@ TEST_CASE("savings of a model in which nothing is counted are unknown") {
   succeeded(faulty.vcas({"plan", "faulty.json", "model.fault=no_products"}));
   CHECK(end["formula_flops_saved"] == 0);
 }
+
+TEST_CASE("check: more draws are no advice where slopes are wrong") {
+  const FaultyRun faulty;
+  const Outcome outcome =
+      faulty.vcas({"check", "faulty.json", "--draws", "2", "model.fault=wrong_slopes"});
+  check_failure(outcome, 1,
+                {"error: exact gradients differ from differences of the loss by ",
+                 "hint: a layer of your own: docs/layer_api.md, \"The test\"; else it is a bug in "
+                 "vcas, please report it\n"});
+  CHECK_FALSE(contains(outcome.err, "--draws"));
+}
