@@ -306,7 +306,8 @@ std::string image_processor_text(const HfImageProcessor& images,
                  {"rescale_factor", kRescaleFactor},
                  {"do_normalize", true},
                  {"image_mean", numbers(images.mean)},
-                 {"image_std", numbers(images.std)}};
+                 {"image_std", numbers(images.std)},
+                 {"do_convert_rgb", shape[0] == 3}};
   if (images.squeeze && images.short_side == 0) return config.dump(2) + "\n";
   // Before version 5 of transformers no ViTImageProcessor cuts the middle out.
   const std::int64_t side = images.short_side > 0 ? images.short_side : shape[1];
@@ -314,8 +315,6 @@ std::string image_processor_text(const HfImageProcessor& images,
   config["size"] =
       images.squeeze ? Json{{"height", side}, {"width", side}} : Json{{"shortest_edge", side}};
   config["do_center_crop"] = true;
-  // Else a BitImageProcessor makes three channels of one.
-  if (shape[0] == 1) config["do_convert_rgb"] = false;
   config["crop_size"] = size;
   return config.dump(2) + "\n";
 }

@@ -130,16 +130,17 @@ TEST_CASE("means of images are written with their few digits in any locale", "[h
   CHECK_THAT(text, ContainsSubstring("\"image_std\": [\n    1e-07,\n    0.225\n  ]"));
 }
 
-TEST_CASE("a grey image that is cut stays grey in transformers", "[hf_config]") {
+TEST_CASE("images become RGB in transformers where the model reads colours", "[hf_config]") {
   const auto processor = [](std::vector<std::int64_t> shape, bool squeeze) {
     return nlohmann::json::parse(
         image_processor_text({.mean = {0.5f}, .std = {0.5f}, .squeeze = squeeze}, shape));
   };
-  const nlohmann::json cut = processor({1, 8, 8}, false);
-  CHECK(cut.at("image_processor_type") == "BitImageProcessor");
-  CHECK(cut.at("do_convert_rgb") == false);
-  CHECK_FALSE(processor({3, 8, 8}, false).contains("do_convert_rgb"));
-  CHECK_FALSE(processor({1, 8, 8}, true).contains("do_convert_rgb"));
+  CHECK(processor({1, 8, 8}, false).at("image_processor_type") == "BitImageProcessor");
+  CHECK(processor({1, 8, 8}, true).at("image_processor_type") == "ViTImageProcessor");
+  for (const bool squeeze : {true, false}) {
+    CHECK(processor({3, 8, 8}, squeeze).at("do_convert_rgb") == true);
+    CHECK(processor({1, 8, 8}, squeeze).at("do_convert_rgb") == false);
+  }
 }
 
 TEST_CASE("pretrained sizes replace those of the settings", "[hf_config]") {

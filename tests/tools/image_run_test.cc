@@ -68,7 +68,8 @@ TEST_CASE("a pretrained ViT is fine-tuned on resized CIFAR, exported and loaded 
                        {"rescale_factor", 1.0 / 255},
                        {"do_normalize", true},
                        {"image_mean", {0.5, 0.4, 0.3}},
-                       {"image_std", {0.5, 0.25, 0.2}}});
+                       {"image_std", {0.5, 0.25, 0.2}},
+                       {"do_convert_rgb", true}});
   const Outcome again =
       succeeded(tiny.train({"run.folder=again", "model.pretrained=hf", "model.new_classifier=false",
                             "train.steps=1", "schedule.learning_rate=1e-30"}));
