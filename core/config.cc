@@ -119,7 +119,10 @@ class ConfigReader {
   // `kinds`: see read_settings. Null: only kinds are read.
   ConfigReader(Setting& root, const ConfigErrors* kinds, ConfigErrors& errors)
       : root_(root), kinds_(kinds), errors_(errors) {
-    for (const Setting* setting : all_settings(root_)) errors_.origins_.set(setting->key, {});
+    for (const Setting* setting : all_settings(root_)) {
+      errors_.origins_.set(setting->key, {});
+      if (setting->chooses_kind) chosen_[setting->key] = settings_to_json(*setting).dump();
+    }
   }
 
   void read(const ConfigSources& sources) {
@@ -399,7 +402,7 @@ class ConfigReader {
     add_error(node.key_begin,
               fmt::format("\"{}\"{} is a setting of {}{}{}, and {} is {}", node.name,
                           in_section(section), fmt::join(kinds, ", "), kinds.empty() ? "" : " and ",
-                          last, type.key, settings_to_json(type).dump()),
+                          last, type.key, chosen_.at(type.key)),
               [&] { return key_underline(node); });
   }
 
@@ -565,6 +568,7 @@ class ConfigReader {
   Setting& root_;
   const ConfigErrors* kinds_;
   ConfigErrors& errors_;
+  std::map<std::string, std::string> chosen_;  // kinds before sources are read, as JSON
   bool saved_ = false, unread_ = false;
   const Setting* former_ = nullptr;  // the section that is read by its former name
   std::size_t source_count_ = 0;

@@ -246,6 +246,9 @@ TEST_CASE("a setting of another kind is an error with its place, unless nothing 
   CHECK(read(R"({"drawing": {"side": 3}})", {"drawing.type=grid"}).drawing.figure->area() == 2);
   CHECK_FALSE(error_of("{}", {"drawing.type=grid", "drawing.side=3"}).empty());
   CHECK_FALSE(error_of("{}", {"drawing.side=3", "drawing.type=grid"}).empty());
+  CHECK_THAT(error_of("{}", {"drawing.type=square", "drawing.side=3", "drawing.type=grid"}),
+             ContainsSubstring("\"side\" in \"drawing\" is a setting of \"square\", and "
+                               "drawing.type is \"grid\"\n1 error;"));
   Page page;
   read_config(page, {.overrides = {"drawing.side=3"}, .variant = {"drawing.type=grid"}});
   CHECK(page.drawing.figure->area() == 2);
