@@ -102,7 +102,8 @@ class ResNet final : public ModelKind, public HfFormat {
             between(1, 1 << 20));
   }
   void validate(ConfigErrors& errors) const {
-    if (stages_.empty() || stages_.size() != widths_.size())
+    if (stages_.empty()) errors.add({"stages"}, "must have at least one number");
+    if (stages_.size() != widths_.size())
       errors.add({"widths", "stages", "type"},
                  fmt::format("must have as many numbers as model.stages, {}, got {}",
                              stages_.size(), widths_.size()));
