@@ -106,10 +106,11 @@ FoundImages find_images(const fs::path& folder, const std::vector<std::string>& 
 
 std::vector<std::string> evaluation_parts(const fs::path& folder) {
   std::vector<std::string> parts;
-  std::error_code ignored;
-  for (const char* name : {"val", "valid", "validation", "test"})
-    if (fs::is_directory(folder / name) && !fs::is_empty(folder / name, ignored))
-      parts.emplace_back(name);
+  for (const char* name : {"val", "valid", "validation", "test"}) {
+    if (!fs::is_directory(folder / name)) continue;
+    const FolderEntries entries = list_folder(folder / name);
+    if (!entries.folders.empty() || !entries.files.empty()) parts.emplace_back(name);
+  }
   if (parts.empty()) parts.emplace_back("val");
   return parts;
 }

@@ -374,6 +374,8 @@ TEST_CASE("evaluation images lie in val, else in folders of other names", "[imag
   check({"test"});
   fs::create_directories(folder.path() / "validation");
   check({"test"});  // the other is empty
+  folder.write("validation/.gitkeep", {});
+  check({"test"});
   fs::create_directories(folder.path() / "validation/cat");
   check({"validation", "test"});
   fs::create_directories(folder.path() / "val/cat");
