@@ -66,8 +66,8 @@ std::int64_t VcasOptions::probe_interval(std::int64_t total_steps) const {
   if (update_every.steps() > 0) return update_every.steps();
   if (!follows_paper()) return std::clamp<std::int64_t>(total_steps / 20, 10, 200);
   // The steps that a probe in place measures are exact: they must stay the exception.
-  const std::int64_t shortest = probe == "in_place" ? 5 * repeats : 1;
-  return std::max(shortest, std::min<std::int64_t>(500, total_steps / 50));
+  // A separate probe costs more.
+  return std::max<std::int64_t>(5 * repeats, std::min<std::int64_t>(500, total_steps / 50));
 }
 
 double top_mass(double s, std::vector<double> norms) {

@@ -96,7 +96,7 @@ struct VcasOptions {
             between(2, 31));
     v.field("update_every", update_every,
             "Steps from probe to probe, after 2, 4, 8 ... at first; 0: a twentieth of the run, 10 "
-            "to 200. The paper controller: from the first on; 0: a fiftieth, at most 500.",
+            "to 200. The paper controller: from the first on; 0: a fiftieth, 5 repeats to 500.",
             at_least(0));
     v.field("ratio_smoothing", ratio_smoothing,
             "Share of the old item ratios that a probe leaves in the new ones (paper).",

@@ -319,14 +319,13 @@ TEST_CASE("a probe without a usable V_s changes nothing and says so", "[controll
 
 TEST_CASE("probes are due every F steps", "[controller]") {
   VcasOptions options{.controller = "paper"};
-  options.probe = "separate";
+  options.probe = GENERATE("separate", "in_place");
   const auto update_every = [&](std::int64_t total) { return options.probe_interval(total); };
   CHECK(update_every(36816) == 500);
   CHECK(update_every(5000) == 100);
-  CHECK(update_every(99) == 1);
-  CHECK(update_every(0) == 1);
-  SECTION("in place not before the last one ended") {
-    options.probe = "in_place";
+  CHECK(update_every(99) == 10);
+  CHECK(update_every(0) == 10);
+  SECTION("seldom enough for their repeats") {
     options.repeats = 3;
     CHECK(update_every(99) == 15);
     CHECK(update_every(5000) == 100);
