@@ -85,6 +85,8 @@ class SelectiveBackprop final : public BackwardSelection {
 
   // Draws one item after the other without replacement, by w = ((rank + 1/2) / N)^beta.
   // The items with the largest log(u) / w are such a draw (Efraimidis and Spirakis 2006).
+  // They have the smallest log(-log(u)) - log(w). A large beta makes 0 of w, but not of its
+  // logarithm. u is never 0 or 1.
   std::vector<std::int64_t> by_rank(const std::vector<float>& loss,
                                     const PhiloxAddress& address) const {
     const auto items = std::ssize(loss);
@@ -94,10 +96,11 @@ class SelectiveBackprop final : public BackwardSelection {
     std::vector<double> race(loss.size());
     for (std::size_t rank = 0; rank < order.size(); ++rank) {
       const auto item = static_cast<std::size_t>(order[rank]);
-      const double weight = std::pow((static_cast<double>(rank) + 0.5) / n, options_.power());
-      race[item] = std::log(philox_uniform(address, item)) / weight;
+      const double log_weight = options_.power() * std::log((static_cast<double>(rank) + 0.5) / n);
+      const double wait = -std::log(philox_uniform(address, item));
+      race[item] = std::log(wait) - log_weight;
     }
-    std::ranges::stable_sort(order, std::greater<>(), [&](std::int64_t i) { return race[i]; });
+    std::ranges::stable_sort(order, {}, [&](std::int64_t i) { return race[i]; });
     order.resize(static_cast<std::size_t>(whole_budget(options_.keep * n)));
     std::ranges::sort(order);
     return order;

@@ -273,6 +273,17 @@ TEST_CASE("choices of items: Selective-Backprop draws by ranks without replaceme
     CHECK(std::abs(often[rank] / kPasses - want[rank]) < 5 * standard_error(want[rank], kPasses));
 }
 
+TEST_CASE("choices of items: few items by rank are those of the largest losses", "[selection]") {
+  Passes run(fixed_gradient(Content::kImages, 0, "cpu",
+                            R"("type": "selective_backprop", "keep": 1e-6, "selection": "rank")"));
+  for (int pass = 0; pass < 4; ++pass) {
+    const Look look = run.next();
+    REQUIRE(look.kept.size() == 1);
+    CHECK(look.loss[static_cast<std::size_t>(look.kept.begin()->first)] ==
+          std::ranges::max(look.loss));
+  }
+}
+
 TEST_CASE("choices of items: the gradient of Selective-Backprop is the mean of kept items",
           "[selection]") {
   const auto [method, content] = GENERATE(
