@@ -252,11 +252,11 @@ const Vcas& vcas_of(Session& session) {
 }
 
 // Median seconds that a probe in place adds to its steps, with the choice of ratios after it.
-// 0: the ratios are fixed.
-double probe_seconds(RunConfig config, const RunData& data) {
+// None where the ratios are fixed.
+std::optional<double> probe_seconds(RunConfig config, const RunData& data) {
   config.method.type = "vcas";
   VcasOptions& options = *find_vcas(config.method);
-  if (options.pinned()) return 0;
+  if (options.pinned()) return {};
   const int steps = options.probe_batches() + 1;  // the least from probe to probe
   options.update_every = steps;
   config.train.steps = steps * (1 + kTimedProbes);
@@ -316,9 +316,11 @@ std::string benchmark_text(const Json& json) {
     text += fmt::format("  product {} x {} x {}: {:.1f} GFLOP/s\n", product["rows"].get<int>(),
                         product["in"].get<int>(), product["out"].get<int>(),
                         product["flops_per_second"].get<double>() / 1e9);
-  text += fmt::format("a probe adds {} ms: {:.2f}% of the time at one every {} steps\n",
-                      ms(json["probe_seconds"]), 100 * json["probe_share"].get<double>(),
-                      json["probe_every"].get<std::int64_t>());
+  text += json.contains("probe_seconds")
+              ? fmt::format("a probe adds {} ms: {:.2f}% of the time at one every {} steps\n",
+                            ms(json["probe_seconds"]), 100 * json["probe_share"].get<double>(),
+                            json["probe_every"].get<std::int64_t>())
+              : "no probes: the ratios are fixed\n";
   if (json.contains("padded_seconds"))
     text += fmt::format("exact steps padded to {} tokens: {} ms, {:.2f} times the packed ones\n",
                         json["padded_to"].get<std::int64_t>(), ms(json["padded_seconds"]),
@@ -398,17 +400,19 @@ void bench_steps(const LoadedConfig& loaded, const BenchRequest& request) {
   Json json = compared(exact, sampled, products);
   const double exact_seconds = median(exact.seconds), sampled_seconds = median(sampled.seconds);
   json["peak_resident_bytes"] = peak_resident_bytes();
-  const double probe = probe_seconds(loaded.config, data);
-  const std::int64_t every =
-      vcas_of(sampled.session).options().probe_interval(sampled.session.total_steps());
+  const std::optional<double> probe = probe_seconds(loaded.config, data);
   if (padded) {
     json["padded_seconds"] = median(padded->seconds);
     json["padded_over_packed"] = median(padded->seconds) / exact_seconds;
     json["padded_to"] = request.pad_to;
   }
-  json["probe_seconds"] = probe;
-  json["probe_every"] = every;
-  json["probe_share"] = probe / (static_cast<double>(every) * sampled_seconds + probe);
+  if (probe) {
+    const std::int64_t every =
+        vcas_of(sampled.session).options().probe_interval(sampled.session.total_steps());
+    json["probe_seconds"] = *probe;
+    json["probe_every"] = every;
+    json["probe_share"] = *probe / (static_cast<double>(every) * sampled_seconds + *probe);
+  }
   json["device"] = exact.session.ops().name();
   json["precision"] = config.precision;
   json["threads"] = use_threads(config);

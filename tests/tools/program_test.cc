@@ -357,10 +357,22 @@ TEST_CASE("bench prints times, rates and memory") {
   CHECK(json["products"].size() >= 4);
   CHECK(json["device"] == "cpu");  // that of "auto"
   CHECK(json["precision"] == "f32");
-  const Outcome given = run(tiny.path(), {"bench", "-c", "tiny.json", "--steps", "1",
-                                          "method.act_ratio=[0.3]", "method.weight_ratio=[0.7]"});
+  CHECK(json["probe_seconds"].get<double>() > 0);
+  const std::vector<std::string> fixed = {"bench",
+                                          "-c",
+                                          "tiny.json",
+                                          "--steps",
+                                          "1",
+                                          "method.act_ratio=[0.3]",
+                                          "method.weight_ratio=[0.7]"};
+  const Outcome given = succeeded(run(tiny.path(), fixed));
   check_contains(given.out, {"sampled at fixed ratios · keep act 0.30-0.30 · w 0.70-0.70 · ",
-                             "exact / sampled time"});
+                             "exact / sampled time", "\nno probes: the ratios are fixed\n"});
+  const Outcome fields = succeeded(run(tiny.path(), with(fixed, {"--json"})));
+  for (const char* key : {"probe_seconds", "probe_every", "probe_share"}) {
+    CHECK(json.contains(key));
+    CHECK_FALSE(nlohmann::json::parse(fields.out).contains(key));
+  }
 }
 
 TEST_CASE("bench samples what the configuration lets it") {
