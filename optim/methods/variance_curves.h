@@ -60,7 +60,7 @@ class VarianceCurves {
 
   // With the item ratios that a step with this batch has by thresholds, where there are any.
   Ratios by_thresholds(Ratios ratios) const;
-  // Of a step with this batch. V_act is the mean over simulated draws, V_w eta times Eq. 3.
+  // What a step with this batch adds. V_act is the mean over simulated draws, V_w eta times Eq. 3.
   Variances at(const Ratios& given) const;
   // The ratios of least cost with sum over k of w_k (V_act,k + V_w,k) = budget.
   // `start`: a guess at lambda.

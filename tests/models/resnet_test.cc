@@ -341,7 +341,7 @@ TEST_CASE("an input that cannot work with a residual network is refused", "[resn
                     ContainsSubstring("must have as many numbers as model.stages, 2, got 1"));
   for (const char* widths : {"widths=[]", "widths=[8]"})
     CHECK_THROWS_WITH(resnet({"stages=[]", widths}),
-                      ContainsSubstring("model.stages must have at least one number\n1 error;"));
+                      ContainsSubstring("stages must have at least one number\n1 error;"));
   CHECK_THROWS_WITH(resnet({"norm=group", "group_width=5"}),
                     ContainsSubstring("must divide all widths, and 5 does not divide 8"));
   CHECK_THROWS_WITH(resnet({"block=bottleneck", "widths=[8, 10]"}),
