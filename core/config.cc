@@ -568,7 +568,7 @@ class ConfigReader {
   Setting& root_;
   const ConfigErrors* kinds_;
   ConfigErrors& errors_;
-  std::map<std::string, std::string> chosen_;  // kinds before sources are read, as JSON
+  std::map<std::string, std::string> chosen_;  // kinds as the first reading left them, as JSON
   bool saved_ = false, unread_ = false;
   const Setting* former_ = nullptr;  // the section that is read by its former name
   std::size_t source_count_ = 0;

@@ -7,6 +7,11 @@ namespace vcas {
 
 namespace {
 
+// Rows [begin, end) of `of`.
+Tensor rows_between(const Tensor& of, std::int64_t begin, std::int64_t end) {
+  return of.range(begin * of.width(), end * of.width()).reshaped({end - begin, of.width()});
+}
+
 class BatchNorm final : public Layer {
  public:
   explicit BatchNorm(const LayerConfig& config)
@@ -61,15 +66,21 @@ class BatchNorm final : public Layer {
     const RowSet& rows_dx = io.rows_dx.of(layout);
     const std::int64_t dropped = full.items - rows.items, echoes = rows_dx.items - rows.items;
     VCAS_CHECK(frozen_ || dropped == 0 || echoes > 0, "dropped items without echoes");
-    const bool fixed = frozen_ || !exec.training, halves = io.halves && !fixed;
+    const bool fixed = frozen_ || !exec.training;
+    const bool halves = io.halves && !fixed && rows.items > 1;
     const std::int64_t split = halves ? rows.rows_before(rows.items / 2) : 0;
     ArenaFrame frame(exec.scratch);
     Tensor mean = io.saved_full[0].first_rows(1), rstd = io.saved_full[1].first_rows(1);
     if (halves) {
       const Shape two{2, mean.width()};
       mean = exec.scratch.take(mean.dtype, two), rstd = exec.scratch.take(rstd.dtype, two);
-      take_statistics(exec, io.inputs_full[0], 0, split, mean, rstd, 0);
-      take_statistics(exec, io.inputs_full[0], split, rows.rows, mean, rstd, 1);
+      const std::int64_t ends[] = {0, split, rows.rows};
+      for (const std::int64_t half : {0, 1})
+        exec.ops.run(
+            GroupNormForward{.mean = rows_between(mean, half, half + 1),
+                             .rstd = rows_between(rstd, half, half + 1),
+                             .x = rows_between(io.inputs_full[0], ends[half], ends[half + 1]),
+                             .eps = eps_});
     }
     exec.ops.run(GroupNormBackward{.dx = io.dx[0],
                                    .added = io.added[0],
@@ -90,19 +101,6 @@ class BatchNorm final : public Layer {
   }
 
  private:
-  // Those of rows [begin, end) of x are row `half` of mean and rstd.
-  void take_statistics(Exec& exec, const Tensor& x, std::int64_t begin, std::int64_t end,
-                       const Tensor& mean, const Tensor& rstd, std::int64_t half) const {
-    const std::int64_t width = x.width();
-    const auto row = [&](const Tensor& of, std::int64_t first, std::int64_t last) {
-      return of.range(first * width, last * width).reshaped({last - first, width});
-    };
-    exec.ops.run(GroupNormForward{.mean = row(mean, half, half + 1),
-                                  .rstd = row(rstd, half, half + 1),
-                                  .x = row(x, begin, end),
-                                  .eps = eps_});
-  }
-
   double eps_, momentum_, gain_;
   bool frozen_;
 };

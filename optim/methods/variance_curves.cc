@@ -430,7 +430,8 @@ PhiloxAddress VarianceCurves::address_of(std::size_t site) const {
   return philox_address(key);
 }
 
-// The sum of the probabilities of the items that came to a gate.
+// The sum of the probabilities of the items that came to a gate. A step's threshold follows their
+// scores first.
 double VarianceCurves::sum_at_gate(std::size_t gate, const std::vector<Kept>& items,
                                    double target) const {
   std::vector<double> score;
@@ -478,9 +479,12 @@ VarianceCurves::Variances VarianceCurves::simulated_act(const Ratios& ratios, bo
         std::vector<double> score;
         for (const Kept& of : kept) score.push_back(of.scale * score_[gate][of.item]);
         double budget = ratio_above * whole;
-        if (by_norm && of_batch) budget = sum_at_gate(gate, kept, budget);
-        if (systematic && !by_norm) budget = whole_budget(budget);
-        if (systematic && by_norm && of_batch) budget = ItemThreshold::whole(budget);
+        if (by_norm && of_batch) {
+          budget = sum_at_gate(gate, kept, budget);
+          if (systematic) budget = ItemThreshold::whole(budget);
+        } else if (systematic && !by_norm) {
+          budget = whole_budget(budget);
+        }
         draw(score, budget, systematic, address_of(gate), number * items_, kept);
       }
       if (forward) add_forward(gate, forward_error);
@@ -512,8 +516,8 @@ std::vector<VarianceCurves::Probabilities> VarianceCurves::inclusion(const Ratio
   return pi;
 }
 
-// An item is drawn at a gate with P = min(1, s / (pi t)), pi that of the gates above. It comes
-// there in a share pi of the draws.
+// An item is drawn at a gate with P = min(1, s / (pi t)), pi that of the gates above. An item
+// comes there in a share pi of the draws.
 VarianceCurves::Ratios VarianceCurves::by_thresholds(Ratios ratios) const {
   if (batch_.threshold.empty()) return ratios;
   Probabilities pi = forward_inclusion(ratios.forward);
