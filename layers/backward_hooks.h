@@ -96,7 +96,7 @@ struct BackwardContext {
   double loss_scale = 1;           // multiplies the sum of the item losses: 1 / items of the step
   BackwardHooks* hooks = nullptr;  // null: exact
   // Layers that mix the items of a batch take each half of the items for a batch of its own.
-  // Its statistics are its own (docs/sampling.md). Items have equal numbers of rows.
+  // Statistics are those of the whole batch (docs/sampling.md). Items have equal numbers of rows.
   bool halves = false;
   // From Graph::gradient_buckets. Each is told of once, in order, when its gradients are there:
   // in every kind of pass, and if nothing is kept. Empty: nobody asks.

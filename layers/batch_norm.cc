@@ -7,11 +7,6 @@ namespace vcas {
 
 namespace {
 
-// Rows [begin, end) of `of`.
-Tensor rows_between(const Tensor& of, std::int64_t begin, std::int64_t end) {
-  return of.range(begin * of.width(), end * of.width()).reshaped({end - begin, of.width()});
-}
-
 class BatchNorm final : public Layer {
  public:
   explicit BatchNorm(const LayerConfig& config)
@@ -32,8 +27,6 @@ class BatchNorm final : public Layer {
     NodePlan plan = norm_plan(x, statistic, gain_);
     plan.state = {{"running_mean", {x.width}, {}}, {"running_var", {x.width}, one}};
     plan.coupling = frozen_ ? RowCoupling::kItems : RowCoupling::kBatchLinear;
-    if (!frozen_)
-      plan.scratch_bytes = 2 * Arena::round_up(2 * x.width * dtype_bytes(statistic.dtype));
     return plan;
   }
 
@@ -66,22 +59,6 @@ class BatchNorm final : public Layer {
     const RowSet& rows_dx = io.rows_dx.of(layout);
     const std::int64_t dropped = full.items - rows.items, echoes = rows_dx.items - rows.items;
     VCAS_CHECK(frozen_ || dropped == 0 || echoes > 0, "dropped items without echoes");
-    const bool fixed = frozen_ || !exec.training;
-    const bool halves = io.halves && !fixed && rows.items > 1;
-    const std::int64_t split = halves ? rows.rows_before(rows.items / 2) : 0;
-    ArenaFrame frame(exec.scratch);
-    Tensor mean = io.saved_full[0].first_rows(1), rstd = io.saved_full[1].first_rows(1);
-    if (halves) {
-      const Shape two{2, mean.width()};
-      mean = exec.scratch.take(mean.dtype, two), rstd = exec.scratch.take(rstd.dtype, two);
-      const std::int64_t ends[] = {0, split, rows.rows};
-      for (const std::int64_t half : {0, 1})
-        exec.ops.run(
-            GroupNormForward{.mean = rows_between(mean, half, half + 1),
-                             .rstd = rows_between(rstd, half, half + 1),
-                             .x = rows_between(io.inputs_full[0], ends[half], ends[half + 1]),
-                             .eps = eps_});
-    }
     exec.ops.run(GroupNormBackward{.dx = io.dx[0],
                                    .added = io.added[0],
                                    .dx_norm = io.dx_norm,
@@ -89,14 +66,14 @@ class BatchNorm final : public Layer {
                                    .dbeta = io.gradients[1],
                                    .dy = io.dy,
                                    .x_full = io.inputs_full[0],
-                                   .mean_full = mean,
-                                   .rstd_full = rstd,
+                                   .mean_full = io.saved_full[0].first_rows(1),
+                                   .rstd_full = io.saved_full[1].first_rows(1),
                                    .gamma = io.parameters[0],
                                    .row = rows_dx.row,
-                                   .split = split,
-                                   .rows_of_mean = halves ? 0 : full.rows,
+                                   .split = io.halves ? rows.rows_before(rows.items / 2) : 0,
+                                   .rows_of_mean = io.halves ? 0 : full.rows,
                                    .echo_scale = echo_scale(dropped, echoes),
-                                   .fixed = fixed,
+                                   .fixed = frozen_ || !exec.training,
                                    .accumulate_parameters = io.gradients.adds});
   }
 

@@ -136,6 +136,7 @@ struct BackwardChoice {
   double start = 0;          // what parameter gradients hold before, and what is added to dx
   bool replaces = false;     // parameter gradients; else adds to them
   std::int64_t padding = 0;  // rows behind those of kept items that differ in length
+  bool alone = false;        // the kept items are the whole batch
   bool halves = false;       // as of BackwardIo
 };
 
@@ -363,7 +364,7 @@ class Bench {
                                          .added = added,
                                          .rows = rows,
                                          .rows_dx = rows_dx,
-                                         .rows_full = full_rows_,
+                                         .rows_full = choice.alone ? rows : full_rows_,
                                          .halves = choice.halves,
                                          .gradients = {gradients, !choice.replaces},
                                          .loss_scale = kLossScale,

@@ -141,9 +141,8 @@ void check_echoes(Bench& bench, const Numbers& dy, double tolerance) {
 
 // A layer that mixes items takes each half for a batch where it is asked to. Nobody asks for that
 // where items differ in length.
-void check_halves(Bench& bench, const LayerCase& test, DType dtype, const Numbers& dy,
-                  double tolerance) {
-  if (!bench.plan().output.layout.fixed() || bench.items() < 2) return;
+void check_halves(Bench& bench, const Numbers& dy, double tolerance) {
+  if (!bench.plan().output.layout.fixed()) return;
   const std::int64_t middle = bench.items() / 2;
   Kept halves[2];
   for (std::int64_t item = 0; item < bench.items(); ++item) {
@@ -152,19 +151,8 @@ void check_halves(Bench& bench, const LayerCase& test, DType dtype, const Number
   }
   Gradients want;
   for (const Kept& half : halves) {
-    LayerCase of_half = test;
-    of_half.tokens.clear(), of_half.masked.clear();
-    for (const std::int64_t item : half.items) {
-      of_half.tokens.push_back(test.tokens[item]);
-      of_half.masked.push_back(test.masked[item]);
-    }
-    std::vector<std::string> faults;  // those of the whole batch are told already
-    Bench alone(of_half, dtype, faults);
-    for (std::size_t i = 0; i < test.inputs.size(); ++i)
-      alone.input_values[i] = gather(bench, bench.input_values[i], bench.spec(i), half);
-    alone.parameter_values = bench.parameter_values;
-    alone.forward();
-    const Gradients part = alone.backward({.dy = gather(bench, dy, bench.plan().output, half)});
+    const Gradients part = bench.backward(
+        {.dy = gather(bench, dy, bench.plan().output, half), .kept = &half, .alone = true});
     want.dx.resize(part.dx.size());
     for (std::size_t i = 0; i < part.dx.size(); ++i)
       want.dx[i].insert(want.dx[i].end(), part.dx[i].begin(), part.dx[i].end());
@@ -259,7 +247,7 @@ void check_one_layout(const LayerCase& test, std::vector<std::string>& faults, b
       check_compact(bench, dy, tolerance);
     if (!test.loss && coupling == RowCoupling::kBatchLinear) {
       check_echoes(bench, dy, tolerance);
-      check_halves(bench, test, dtype, dy, tolerance);
+      check_halves(bench, dy, tolerance);
     }
     if (coupling == RowCoupling::kRows || coupling == RowCoupling::kItems) {
       Bench padded(test, dtype, faults, 3);

@@ -472,7 +472,6 @@ void compute(Context& context, const GroupNormForward& args) {
                sum, counts_of_parts(context, sets), NormInputs<T>{x, sets, args.eps});
       });
     }
-    if (!args.y) return;
     with_aligned<T>({&args.y, &args.x, &args.gamma, &args.beta}, [&](auto aligned) {
       launch(context, grid_in_turn(args.y), norm_forward_kernel<T, aligned>, args.y.ptr<T>(),
              args.y_norm.ptr<C>(), x, NormStatistics<C>{mean, rstd, nullptr, false},

@@ -11,15 +11,15 @@ namespace vcas {
 struct GroupNormForward {
   static constexpr const char* kName = "group_norm_forward";
   static constexpr Family kFamily = Family::kNorms;
-  Tensor y;             // T [R, C], optional: statistics alone
-  Tensor y_norm;        // S [R], optional, only with y
+  Tensor y;             // T [R, C]
+  Tensor y_norm;        // S [R], optional
   Tensor mean;          // S [N, G]
   Tensor rstd;          // S [N, G]
   Tensor running_mean;  // S [G], optional, only for one set: += momentum (mean - running_mean)
   Tensor running_var;   // S [G], likewise, of the variance times n / (n - 1), n entries of a group
   Tensor x;             // T [R, C]
-  Tensor gamma;         // T [C], with y
-  Tensor beta;          // T [C], with y
+  Tensor gamma;         // T [C]
+  Tensor beta;          // T [C]
   Tensor offsets;       // i64 [N + 1], optional: all rows are one set
   Tensor given_mean;    // S [G], optional: with given_var in place of the statistics of x
   Tensor given_var;     // S [G], optional
@@ -33,9 +33,9 @@ struct GroupNormForward {
   }
 
   void check() const {
-    if (y) check_equal(kName, y, x);
-    check_hold(kName, x.rows(), {{"y_norm", y_norm}});
-    check_hold(kName, x.width(), {{"gamma", gamma}, {"beta", beta}});
+    check_equal(kName, y, x);
+    check_hold(kName, y.rows(), {{"y_norm", y_norm}});
+    check_hold(kName, y.width(), {{"gamma", gamma}, {"beta", beta}});
     VCAS_CHECK(mean.width() > 0 && x.width() % mean.width() == 0 &&
                    mean.rows() == (offsets ? offsets.elements() - 1 : 1) &&
                    mean.shape == rstd.shape,
@@ -45,7 +45,7 @@ struct GroupNormForward {
                "running statistics of several sets");
   }
   // Statistics, y.
-  Work work() const { return {.launches = 1 + bool{y}}; }
+  Work work() const { return {.launches = 2}; }
   Rounding rounding(std::string_view output, const auto& values) const {
     const std::int64_t length = x.rows();
     const double largest = values.top(x), inverse = values.top(rstd);

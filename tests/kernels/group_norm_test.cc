@@ -60,9 +60,6 @@ TEST_CASE("batch norm forward, and its running statistics", "[group_norm]") {
           .gamma = t.normal({width}),
           .beta = t.normal({width})};
       check_op(t, args, {.length = rows});
-      GroupNormForward statistics = args;
-      statistics.y = statistics.gamma = statistics.beta = {};
-      check_op(t, statistics, {.length = rows});
       args.given_mean = args.running_mean;
       args.given_var = args.running_var;
       args.running_mean = args.running_var = {};

@@ -224,8 +224,9 @@ TEST_CASE("whatever a layer throws is a fault", "[check_layer]") {
 
 TEST_CASE("a layer that mixes items takes each half for a batch, and has a dx of echoes",
           "[check_layer]") {
-  const auto [kind, text] = GENERATE(std::pair("forgets_halves", "backward of halves"),
-                                     std::pair("forgets_echoes", " echoes, dx of input 0"));
+  const auto [kind, text] =
+      GENERATE(std::pair("forgets_halves", "backward of halves, dx of input 0"),
+               std::pair("forgets_echoes", " echoes, dx of input 0"));
   const std::vector<std::string> faults = layer_faults({.kind = kind, .inputs = {{.width = 3}}});
   REQUIRE_FALSE(faults.empty());
   for (const std::string& fault : faults) CHECK_THAT(fault, ContainsSubstring(text));

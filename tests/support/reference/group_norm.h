@@ -32,7 +32,7 @@ inline void run(const GroupNormForward& a) {
         f(a.running_var)[g] = (1 - a.momentum) * f(a.running_var)[g] +
                               a.momentum * variance * count / std::max(count - 1, 1.0);
       }
-      for (std::int64_t r = begin; a.y && r < end; ++r)
+      for (std::int64_t r = begin; r < end; ++r)
         for (std::int64_t i = g * columns; i < (g + 1) * columns; ++i)
           f(a.y)[r * c + i] = (f(a.x)[r * c + i] - mean) * rstd * f(a.gamma)[i] + f(a.beta)[i];
     }
