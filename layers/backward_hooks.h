@@ -95,9 +95,6 @@ struct BackwardContext {
   ParameterGradients gradients;    // one a parameter, as parameters().gradient_list() has them
   double loss_scale = 1;           // multiplies the sum of the item losses: 1 / items of the step
   BackwardHooks* hooks = nullptr;  // null: exact
-  // Layers that mix the items of a batch take each half of the items for a batch of its own.
-  // Statistics are those of the whole batch (docs/sampling.md). Items have equal numbers of rows.
-  bool halves = false;
   // From Graph::gradient_buckets. Each is told of once, in order, when its gradients are there:
   // in every kind of pass, and if nothing is kept. Empty: nobody asks.
   std::span<const GradientBucket> buckets = {};

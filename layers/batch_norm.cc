@@ -70,8 +70,6 @@ class BatchNorm final : public Layer {
                                    .rstd_full = io.saved_full[1].first_rows(1),
                                    .gamma = io.parameters[0],
                                    .row = rows_dx.row,
-                                   .split = io.halves ? rows.rows_before(rows.items / 2) : 0,
-                                   .rows_of_mean = io.halves ? 0 : full.rows,
                                    .echo_scale = echo_scale(dropped, echoes),
                                    .fixed = frozen_ || !exec.training,
                                    .accumulate_parameters = io.gradients.adds});

@@ -179,7 +179,6 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
                  .rows = rows_dy,
                  .rows_dx = rows_dx,
                  .rows_full = full_rows_,
-                 .halves = context.halves,
                  .gradients = {tensors.gradients, context.gradients.adds || !node.writes_gradients},
                  .loss_scale = context.loss_scale,
                  .method = {.hooks = *context.hooks,

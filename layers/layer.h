@@ -131,7 +131,6 @@ struct BackwardIo {
   const RowSets& rows;                        // the rows that dy holds
   const RowSets& rows_dx;                     // and dx: the same, with kBatchLinear echoes too
   const RowSets& rows_full;                   // the full batch
-  bool halves = false;                        // as of BackwardContext
   ParameterGradients gradients;               // of this layer's parameters
   double loss_scale = 1;                      // multiplies the sum of the item losses
   // What only the method needs: weight_gradient hands it on.

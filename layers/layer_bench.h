@@ -136,8 +136,6 @@ struct BackwardChoice {
   double start = 0;          // what parameter gradients hold before, and what is added to dx
   bool replaces = false;     // parameter gradients; else adds to them
   std::int64_t padding = 0;  // rows behind those of kept items that differ in length
-  bool alone = false;        // the kept items are the whole batch
-  bool halves = false;       // as of BackwardIo
 };
 
 constexpr double kStart = 0.75;
@@ -364,8 +362,7 @@ class Bench {
                                          .added = added,
                                          .rows = rows,
                                          .rows_dx = rows_dx,
-                                         .rows_full = choice.alone ? rows : full_rows_,
-                                         .halves = choice.halves,
+                                         .rows_full = full_rows_,
                                          .gradients = {gradients, !choice.replaces},
                                          .loss_scale = kLossScale,
                                          .method = {.hooks = exact, .site = -1}});

@@ -139,34 +139,6 @@ void check_echoes(Bench& bench, const Numbers& dy, double tolerance) {
   }
 }
 
-// A layer that mixes items takes each half for a batch where it is asked to. Nobody asks for that
-// where items differ in length.
-void check_halves(Bench& bench, const Numbers& dy, double tolerance) {
-  if (!bench.plan().output.layout.fixed()) return;
-  const std::int64_t middle = bench.items() / 2;
-  Kept halves[2];
-  for (std::int64_t item = 0; item < bench.items(); ++item) {
-    halves[item >= middle].items.push_back(item);
-    halves[item >= middle].scale.push_back(1);
-  }
-  Gradients want;
-  for (const Kept& half : halves) {
-    const Gradients part = bench.backward(
-        {.dy = gather(bench, dy, bench.plan().output, half), .kept = &half, .alone = true});
-    want.dx.resize(part.dx.size());
-    for (std::size_t i = 0; i < part.dx.size(); ++i)
-      want.dx[i].insert(want.dx[i].end(), part.dx[i].begin(), part.dx[i].end());
-    want.parameters.resize(part.parameters.size());
-    for (std::size_t i = 0; i < part.parameters.size(); ++i) {
-      want.parameters[i].resize(part.parameters[i].size());
-      std::ranges::transform(want.parameters[i], part.parameters[i], want.parameters[i].begin(),
-                             std::plus<>());
-    }
-  }
-  bench.expect_close(bench.backward({.dy = dy, .halves = true}), want, tolerance,
-                     "backward of halves");
-}
-
 void check_calls(Bench& bench, const Numbers& dy, const Gradients& plain, double tolerance) {
   const auto same = [&](const Gradients& other, bool parameters, const std::string& fault) {
     for (std::size_t i = 0; i < plain.dx.size(); ++i)
@@ -245,10 +217,7 @@ void check_one_layout(const LayerCase& test, std::vector<std::string>& faults, b
     const RowCoupling coupling = bench.plan().coupling;
     if (!test.loss && (coupling == RowCoupling::kRows || coupling == RowCoupling::kItems))
       check_compact(bench, dy, tolerance);
-    if (!test.loss && coupling == RowCoupling::kBatchLinear) {
-      check_echoes(bench, dy, tolerance);
-      check_halves(bench, dy, tolerance);
-    }
+    if (!test.loss && coupling == RowCoupling::kBatchLinear) check_echoes(bench, dy, tolerance);
     if (coupling == RowCoupling::kRows || coupling == RowCoupling::kItems) {
       Bench padded(test, dtype, faults, 3);
       const std::string what = "with rows of zeros behind the last item";

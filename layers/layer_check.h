@@ -6,7 +6,7 @@
 //   - backward twice: the same bits; inputs, saved tensors and parameters unchanged;
 //   - a backward on K = 0, 1, N/2 and N kept items against the exact backward of zeroed and
 //     rescaled rows, with padding behind them too, and for a layer that mixes items with 0, 1 and
-//     N - K echoes, and of halves against the backward of each as a batch;
+//     N - K echoes;
 //   - that parameter gradients are added, replaced too where the plan says so, dx is added or
 //     written in place as the plan says, and what is not wanted is left out;
 //   - that a layer computes by operations, or says that it has loops of its own;

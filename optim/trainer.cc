@@ -358,14 +358,13 @@ const StepReport& Trainer::queue(const Batch& batch) {
     };
     repeat_pass(kind, pass, report.seconds, watch);
     method_->end_pass(batch, first, items);
-    if (kind == PassKind::kMeasured) {
-      ops_.enter_phase(Phase::kProbe);
-      method_->after_pass(exec, context_);
-      report.seconds.probe += watch.lap();
-    }
     ops_.enter_phase(Phase::kForward);
     losses_.add(weights_of(batch, first, items));
     report.seconds.forward += watch.lap();
+    if (kind != PassKind::kMeasured) continue;
+    ops_.enter_phase(Phase::kProbe);
+    method_->after_pass(exec, context_);
+    report.seconds.probe += watch.lap();
   }
 
   context_.buckets = {};

@@ -193,6 +193,7 @@ Session::Session(const RunConfig& config, const RunData& data, const Watch& watc
   total_steps_ = vcas::total_steps(config, steps_per_epoch_);
   LoaderOptions probe_options = loader_options();
   probe_options.seed ^= kProbeSeed;
+  probe_options.prefetch = 1;
   TrainerOptions options = trainer_options(config, total_steps_, steps_per_epoch_);
   options.items = data.train->size();
   options.ranks = ranks_;

@@ -11,10 +11,9 @@ struct Piece {
 // The rows of each set, cut so that all threads have some.
 class Pieces {
  public:
-  Pieces(const CpuContext& cpu, const Tensor& offsets, std::int64_t sets, std::int64_t split,
-         const Tensor& rows)
+  Pieces(const CpuContext& cpu, const Tensor& offsets, std::int64_t sets, const Tensor& rows)
       : offsets_(offsets.ptr<std::int64_t>()),
-        ends_{0, sets == 2 ? split : rows.rows(), rows.rows()},
+        all_(rows.rows()),
         sets_(sets),
         each_(sets == 0 ? 0
                         : std::max<std::int64_t>(
@@ -23,7 +22,7 @@ class Pieces {
   std::int64_t sets() const { return sets_; }
   std::int64_t size() const { return sets_ * each_; }
   std::int64_t first_of(std::int64_t set) const { return set * each_; }
-  std::int64_t begin(std::int64_t set) const { return offsets_ ? offsets_[set] : ends_[set]; }
+  std::int64_t begin(std::int64_t set) const { return offsets_ ? offsets_[set] : set * all_; }
   std::int64_t rows(std::int64_t set) const { return begin(set + 1) - begin(set); }
   Piece operator[](std::int64_t i) const {
     const std::int64_t set = i / each_, part = i % each_;
@@ -41,8 +40,7 @@ class Pieces {
 
  private:
   const std::int64_t* offsets_;
-  std::int64_t ends_[3];
-  std::int64_t sets_, each_;
+  std::int64_t all_, sets_, each_;
 };
 
 // Workspace of both directions: two sums of each column of a piece, four numbers of each column of
@@ -126,7 +124,7 @@ void take_given(const GroupNormForward& args) {
 template <class T>
 void forward(CpuContext& cpu, const GroupNormForward& args) {
   const std::int64_t width = args.x.width(), groups = args.mean.width(), count = width / groups;
-  const Pieces pieces(cpu, args.offsets, args.mean.rows(), 0, args.x);
+  const Pieces pieces(cpu, args.offsets, args.mean.rows(), args.x);
   const Space<T> space(cpu, pieces, width);
   const Loops<T>& loops = cpu.loops<T>();
   const T* x = args.x.ptr<T>();
@@ -179,7 +177,7 @@ void set_columns(const GroupNormBackward& args, const Pieces& pieces, const Spac
     const T* rstd = statistics_of_set<T>(args, set).rstd;
     const double* sums = space.sum(pieces.first_of(set));
     for (std::int64_t g = 0; g < groups; ++g) {
-      const std::int64_t rows = args.rows_of_mean > 0 ? args.rows_of_mean : pieces.rows(set);
+      const std::int64_t rows = args.offsets ? pieces.rows(set) : args.x_full.rows();
       const auto n = static_cast<double>(std::max<std::int64_t>(rows, 1) * count);
       const auto scale = static_cast<double>(rstd[g]);
       double mean_g = 0, mean_gh = 0;
@@ -236,7 +234,7 @@ void write_echoes(const CpuContext& cpu, const GroupNormBackward& args, const Sp
 template <class T>
 void backward(CpuContext& cpu, const GroupNormBackward& args) {
   const std::int64_t width = args.dy.width(), count = width / args.mean_full.width();
-  const Pieces pieces(cpu, args.offsets, args.sets(), args.split, args.dy);
+  const Pieces pieces(cpu, args.offsets, args.sets(), args.dy);
   const Space<T> space(cpu, pieces, width);
   for (std::int64_t set = 0; set < pieces.sets(); ++set)
     for (std::int64_t c = 0; c < width; ++c)

@@ -8,22 +8,19 @@
 
 namespace vcas::VCAS_DEVICE {
 
-// The rows of set n: [offsets[n], offsets[n + 1]); without offsets all, or those before and from
-// `split` on.
+// The rows of set n: [offsets[n], offsets[n + 1]); without offsets there is one, of all rows.
 struct NormSets {
   const std::int64_t* offsets;
-  std::int64_t split, rows;
+  std::int64_t rows;
   std::int64_t count, slices;
   std::int64_t width, groups;
   std::int32_t columns;  // of a group
   std::int32_t part;     // columns whose sums are complete together: whole groups, whole blocks
 
-  __device__ std::int64_t begin(std::int64_t n) const {
-    return offsets ? offsets[n] : n == 0 ? 0 : n == count ? rows : split;
-  }
+  __device__ std::int64_t begin(std::int64_t n) const { return offsets ? offsets[n] : n * rows; }
   __device__ std::int64_t end(std::int64_t n) const { return begin(n + 1); }
   __device__ std::int64_t set_of(std::int64_t row) const {
-    if (!offsets) return count == 2 && row >= split;
+    if (!offsets) return 0;
     std::int64_t low = 0, high = count - 1;
     while (low < high) {
       const std::int64_t middle = (low + high + 1) / 2;
@@ -295,7 +292,7 @@ struct NormGradients {
   const std::int32_t* row;
   NormStatistics<Compute<T>> of;
   NormSets sets;
-  std::int64_t rows_of_mean;  // 0: the rows of a set
+  std::int64_t rows_of_mean;  // 0: those of the set
   std::int64_t rows_written;  // echoes among them
   double echo_scale;
   bool fixed;
@@ -430,12 +427,11 @@ __global__ void norm_backward_kernel(T* dx, Compute<T>* dx_norm, const T* added,
 // ---- host ----
 
 inline NormSets norm_sets(const Tensor& rows, const Tensor& offsets, std::int64_t count,
-                          std::int64_t split, std::int64_t groups) {
+                          std::int64_t groups) {
   constexpr std::int64_t kRowsOfSlice = 256, kMostSlices = 128;
   const std::int64_t in_set = rows.rows() / std::max<std::int64_t>(count, 1);
   const std::int64_t columns = std::max<std::int64_t>(rows.width() / groups, 1);
   return {offsets.ptr<std::int64_t>(),
-          split,
           rows.rows(),
           count,
           std::clamp<std::int64_t>(ceil_div(in_set, kRowsOfSlice), 1, kMostSlices),
@@ -458,7 +454,7 @@ void compute(Context& context, const GroupNormForward& args) {
   with_type(args.x.dtype, [&](auto type) {
     using T = decltype(type);
     using C = Compute<T>;
-    const NormSets sets = norm_sets(args.x, args.offsets, args.mean.rows(), 0, args.mean.width());
+    const NormSets sets = norm_sets(args.x, args.offsets, args.mean.rows(), args.mean.width());
     auto *mean = args.mean.ptr<C>(), *rstd = args.rstd.ptr<C>();
     const T* x = args.x.ptr<T>();
     if (args.given_mean) {
@@ -484,8 +480,7 @@ void compute(Context& context, const GroupNormBackward& args) {
   with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
     using C = Compute<T>;
-    const NormSets sets =
-        norm_sets(args.dy, args.offsets, args.sets(), args.split, args.mean_full.width());
+    const NormSets sets = norm_sets(args.dy, args.offsets, args.sets(), args.mean_full.width());
     const std::int64_t means = sets.count * sets.groups;
     double* sum = scratch<double>(context, norm_sums_of(sets) + 2 * means);
     C* of_means = reinterpret_cast<C*>(sum + norm_sums_of(sets));
@@ -497,7 +492,7 @@ void compute(Context& context, const GroupNormBackward& args) {
                                      {args.mean_full.ptr<C>(), args.rstd_full.ptr<C>(),
                                       args.item.ptr<std::int32_t>(), args.mean_full.rows() == 1},
                                      sets,
-                                     args.rows_of_mean,
+                                     args.offsets ? 0 : args.x_full.rows(),
                                      args.dx ? args.dx.rows() : 0,
                                      args.echo_scale,
                                      args.fixed};

@@ -71,7 +71,8 @@ struct GroupNormForward {
 
 // With h = (x - mean) rstd, g = dy gamma, and means over the n entries of a set and group:
 // dx = rstd (g - mean(g) - h mean(g h)), dgamma = the sum of dy h over the rows, dbeta = that of
-// dy. dx may have rows beyond those of dy, where g is 0: they are multiplied by echo_scale.
+// dy. Without offsets the set has all rows of x_full. dy is 0 in those that it lacks.
+// dx may have rows beyond those of dy, where g is 0: they are multiplied by echo_scale.
 struct GroupNormBackward {
   static constexpr const char* kName = "group_norm_backward";
   static constexpr Family kFamily = Family::kNorms;
@@ -88,8 +89,6 @@ struct GroupNormBackward {
   Tensor row;                          // i32 [K'], optional
   Tensor item;                         // i32 [sets], optional: set -> row of mean_full
   Tensor offsets;                      // i64 [sets + 1], optional: rows of the sets in dy
-  std::int64_t split = 0;              // without offsets: dy's rows before it are a set; 0: all are
-  std::int64_t rows_of_mean = 0;       // that means are over; 0: those of the set
   double echo_scale = 0;               // of the rows beyond those of dy
   bool fixed = false;                  // statistics were given: dx = rstd g
   bool accumulate_parameters = false;  // dgamma += instead of dgamma =, dbeta too
@@ -103,14 +102,14 @@ struct GroupNormBackward {
     v.in("offsets", offsets);
   }
 
-  std::int64_t sets() const { return offsets ? offsets.elements() - 1 : split > 0 ? 2 : 1; }
+  std::int64_t sets() const { return offsets ? offsets.elements() - 1 : 1; }
   void check() const {
     VCAS_CHECK(bool{dgamma} == bool{dbeta}, "dgamma and dbeta come together");
-    VCAS_CHECK(mean_full.width() > 0 && dy.width() % mean_full.width() == 0 && split <= dy.rows() &&
+    VCAS_CHECK(mean_full.width() > 0 && dy.width() % mean_full.width() == 0 &&
                    (item || mean_full.rows() == 1 || mean_full.rows() == sets()),
                "statistics " + mean_full.shape.text() + " of " + std::to_string(sets()) +
                    " sets of rows " + dy.shape.text());
-    VCAS_CHECK(!dx || dx.rows() == dy.rows() || (dx.rows() > dy.rows() && !offsets && sets() == 1),
+    VCAS_CHECK(!dx || dx.rows() == dy.rows() || (dx.rows() > dy.rows() && !offsets),
                "dx " + dx.shape.text() + " of dy " + dy.shape.text());
   }
   // Means, with the gradients of parameters of few sets; dx.

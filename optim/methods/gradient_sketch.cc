@@ -7,18 +7,6 @@
 
 namespace vcas {
 
-namespace {
-
-void sum_halves(Exec& exec, const Tensor& halves, const Tensor& sketch) {
-  const std::int64_t half = sketch.rows() / 2;
-  Group<ColumnSum> sums;
-  sums.add({.sum = halves.first_rows(1), .x = sketch.first_rows(half)});
-  sums.add({.sum = rows_from(halves, 1), .x = rows_from(sketch, half)});
-  exec.ops.run(sums);
-}
-
-}  // namespace
-
 void GradientSketches::flush(Exec& exec) {
   if (waiting_.empty()) return;
   static const std::string place = "gradients/probe";
@@ -43,7 +31,6 @@ void GradientSketches::flush(Exec& exec) {
     exec.ops.run(sketch);
     if (linear.total)
       exec.ops.run(Group<ColumnSum>{ColumnSum{.sum = linear.total, .x = sketch.sketch}});
-    if (linear.halves) sum_halves(exec, linear.halves, sketch.sketch);
     const std::int64_t compared = std::min(items, kMostItemsCompared);
     if (linear.gram)
       exec.ops.run(Gram{.gram = {linear.gram.data, linear.gram.dtype, {compared, compared}},

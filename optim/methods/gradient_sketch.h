@@ -13,7 +13,6 @@ struct GradientSketch {
   std::int64_t out_buckets = 0, in_buckets = 0;  // A, B
   Tensor out_sign, in_sign;                      // S [D], [C]: 1 or -1
   Tensor total;                                  // S [A * B]: of the whole gradient; or empty
-  Tensor halves;     // S [2, A * B]: of the first N / 2 items, and of the others; or empty
   Tensor gram;       // S [items, items]: inner products of the items' gradients; or empty
   Tensor row_score;  // S [rows]: ||dy_r|| ||x_r||; or empty
   // With row_score, and where drawn_ratio is below 1. Else they stay as they are.

@@ -65,7 +65,8 @@ class Method {
   virtual bool repeats(PassKind) const { return true; }
   // The pass over items [first, first + items) of `batch` has been given to the device.
   virtual void end_pass(const Batch& /*batch*/, std::int64_t /*first*/, std::int64_t /*items*/) {}
-  // Follows measured passes: further backwards on the same forward.
+  // Follows measured passes, when the step has read what it wants of their forward.
+  // Further backwards on it, and then passes over other batches.
   virtual void after_pass(Exec&, const BackwardContext&) {}
   // True: the step has probed, and the next one may be sampled otherwise.
   virtual bool end_step() { return false; }

@@ -115,16 +115,16 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled,
       want(linear.total, wide, {linear.out_buckets * linear.in_buckets});
     want(look.weight_variance, DType::kF64, {linears});
   }
-  if (mixes_items(graph)) halves_ = exact_.sketches.linears;
-  for (GradientSketch& linear : halves_)
-    want(linear.halves, wide, {2, linear.out_buckets * linear.in_buckets});
+  if (mixes_items(graph)) other_ = exact_.sketches.linears;
+  for (GradientSketch& linear : other_)
+    want(linear.total, wide, {linear.out_buckets * linear.in_buckets});
   std::int64_t most_buckets = 0;
   for (std::int64_t k = 0; k < linears; ++k) {
     GradientSketch& linear = exact_.sketches.linears[k];
     const std::int64_t buckets = linear.out_buckets * linear.in_buckets;
     most_buckets = std::max(most_buckets, buckets);
     want(linear.total, wide, {buckets});
-    if (halves_.empty()) want(linear.gram, wide, {compared, compared});
+    if (other_.empty()) want(linear.gram, wide, {compared, compared});
     const std::int64_t most_rows = graph.plan().max_rows(graph.weight_layout(static_cast<int>(k)));
     if (!options.curves) continue;
     want(linear.row_score, wide, {most_rows});
@@ -229,7 +229,8 @@ MeasuredBatch VarianceProbe::batch_sizes() const {
   return batch;
 }
 
-void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context) {
+void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context,
+                                      const OtherForward& other) {
   if (sent_) receive();
   batches_.push_back(batch_sizes());
   SampledBackward::Pass& pass = sampled_backward_.pass;
@@ -248,20 +249,20 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
   sampled.gradients.tensors = no_gradients_;
   sampled.buckets = {};
   sampled.hooks = &sampled_backward_;
-  if (!halves_.empty()) {
-    sampled_backward_.sketches.linears = halves_;
-    std::ranges::fill(pass.ratios.act, 1.0);
-    sampled.halves = true;
-    graph_.backward(exec, sampled);
-    sampled.halves = false;
-    pass.ratios.act = before.pass.ratios.act;
-  }
   const auto passes = static_cast<std::size_t>(batches_.back().passes);
   for (SampledLook& look : std::span(sampled_).first(passes)) {
     ++pass.repeat;
     sampled_backward_.sketches.linears = look.linears;
     pass.weight_variance = look.weight_variance;
     graph_.backward(exec, sampled);
+  }
+  if (!other_.empty()) {
+    Exec of_other = other();
+    other_items_ = graph_.items();
+    std::ranges::fill(pass.ratios.act, 1.0);
+    pass.weight_variance = {};
+    sampled_backward_.sketches.linears = other_;
+    graph_.backward(of_other, sampled);
   }
   mailbox_->send(measured_.data(), measured_.bytes());
   sent_ = true;
@@ -275,18 +276,19 @@ std::vector<double> VarianceProbe::values(const std::byte* host, const Tensor& t
   return out;
 }
 
-// V_s from the gradients of two halves, N1 and N2 items: the squared distance of their means over
-// its expectation, for one item, times N.
-double VarianceProbe::variance_of_halves(const std::byte* host, std::size_t linear) const {
+// V_s from the gradients of the batch and the other one, N and N' items: the squared distance of
+// their means over its expectation, for one item, times N.
+double VarianceProbe::variance_of_two(const std::byte* host, std::size_t linear) const {
   const auto items = static_cast<double>(batches_.back().items);
-  const double first = std::floor(items / 2), second = items - first;
-  const Tensor& halves = halves_[linear].halves;
-  const std::vector<double> sums = values(host, halves, halves.elements());
-  const std::size_t buckets = sums.size() / 2;
-  double squares = 0;
-  for (std::size_t i = 0; i < buckets; ++i)
-    squares += std::pow(sums[i] / first - sums[buckets + i] / second, 2);
-  return items * squares / (1 / first + 1 / second);
+  const auto other_items = static_cast<double>(other_items_);
+  const auto mean = [&](const Tensor& total, double count) {
+    std::vector<double> sums = values(host, total, total.elements());
+    scale(sums, 1 / count);
+    return sums;
+  };
+  const double squares = squared_distance(mean(exact_.sketches.linears[linear].total, items),
+                                          mean(other_[linear].total, other_items));
+  return items * squares / (1 / items + 1 / other_items);
 }
 
 void VarianceProbe::keep_measured(int batches) {
@@ -311,9 +313,9 @@ void VarianceProbe::receive() {
   batch.drawn_variance.assign(linears, 0.0);
   for (std::size_t k = 0; k < linears; ++k) {
     const GradientSketch& linear = exact_.sketches.linears[k];
-    batch.gram.push_back(halves_.empty() ? values(host, linear.gram, compared * compared)
-                                         : gram_by_scores(top_score, compared, batch.items,
-                                                          variance_of_halves(host, k)));
+    batch.gram.push_back(other_.empty() ? values(host, linear.gram, compared * compared)
+                                        : gram_by_scores(top_score, compared, batch.items,
+                                                         variance_of_two(host, k)));
     if (linear.row_score)
       batch.row_score.push_back(values(host, linear.row_score, batch.offsets[k].back()));
     const std::int64_t buckets = linear.total.elements();

@@ -1,6 +1,7 @@
 // Measures V_s, V_act and V_w on a few batches (docs/sampling.md; the paper's Algorithm 1).
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "optim/methods/controller.h"
@@ -40,10 +41,11 @@ class ExactLook final : public BackwardHooks {
 // a batch's gradient is a sum over items that were drawn alike.
 // Sketches of the weight gradients stand for them. Their signs are drawn anew for each probe.
 // Where a layer mixes the items of a batch, their parts do not tell how its gradient varies.
-// There a second backward takes each half of the items for a batch of its own.
-// V_s comes from the gradients of the two halves.
+// There V_s comes from the gradients of the batch and of another one.
 class VarianceProbe {
  public:
+  // Runs forward on another batch of the graph, drawn as the measured one.
+  using OtherForward = std::function<Exec()>;
   struct Options {
     double fraction = 0.01;  // buckets of a sketch, as a share of the weight's entries
     int most_passes = 2;     // on a batch
@@ -63,7 +65,9 @@ class VarianceProbe {
   BackwardHooks& exact_backward() { return exact_; }
   // Follows it, on the same forward: `passes` backwards with SampleA at the ratios of `sampled`.
   // Their gradients go nowhere. Waits for no measurement.
-  void sampled_backwards(Exec& exec, const BackwardContext& context);
+  // Where a layer mixes items, `other` is called at the end: the graph then holds that batch.
+  void sampled_backwards(Exec& exec, const BackwardContext& context,
+                         const OtherForward& other = {});
 
   // Whether the exact backward draws rows, at ratios that the next probe may not have.
   bool draws_rows() const;
@@ -91,7 +95,7 @@ class VarianceProbe {
   };
 
   void plan_sketches(double fraction);
-  double variance_of_halves(const std::byte* host, std::size_t linear) const;
+  double variance_of_two(const std::byte* host, std::size_t linear) const;
   std::vector<double> values(const std::byte* host, const Tensor& tensor, std::int64_t count) const;
   MeasuredBatch batch_sizes() const;
   void receive();
@@ -107,8 +111,9 @@ class VarianceProbe {
   std::unique_ptr<Mailbox> mailbox_;
   bool sent_ = false;  // what the last of batches_ has measured
   ExactLook exact_;
-  std::vector<SampledLook> sampled_;    // [pass]
-  std::vector<GradientSketch> halves_;  // [linear], if a layer mixes items
+  std::vector<SampledLook> sampled_;   // [pass]
+  std::vector<GradientSketch> other_;  // [linear] of the other batch, if a layer mixes items
+  std::int64_t other_items_ = 0;
   std::vector<Tensor> no_gradients_;
   std::vector<MeasuredBatch> batches_;
 };

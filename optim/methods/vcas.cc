@@ -11,9 +11,12 @@ namespace vcas {
 
 namespace {
 
-// Batches of separate probes have step numbers that training never reaches.
+// Batches of probes alone have step numbers that training never reaches.
 // So they share no dropout and no draw with training.
 constexpr std::uint64_t kProbeSteps = std::uint64_t{1} << 39;
+
+// Batches that measured ones are compared with have numbers that measured ones never reach.
+constexpr std::int64_t kComparedBatches = std::int64_t{1} << 38;
 
 int quotient_up(int number, int divisor) { return (number + divisor - 1) / divisor; }
 
@@ -126,6 +129,10 @@ Vcas::Vcas(const Training& training, const VcasOptions& options,
     throw Error(ExitCode::kBadConfig,
                 "method.probe \"separate\" needs batches besides those of training",
                 "give the Trainer a probe_source, or set method.probe=in_place");
+  if (probe_ && mixes_items(training.model.graph) && !training.probe_source)
+    throw Error(ExitCode::kBadConfig,
+                "probes of a model with BatchNorm need batches besides those of training",
+                "give the Trainer a probe_source, or set method.act_ratio and method.weight_ratio");
   if (forward_options.forward)
     forward_ = std::make_unique<ForwardSample>(
         training, forward_options, [this](std::int64_t step) { return probes_at(step); });
@@ -203,23 +210,29 @@ void Vcas::run_separate_probe() {
   Model& model = training_.model;
   training_.ops.enter_phase(Phase::kProbe);
   const std::int64_t first = controller_->probes() * probe_batches_;
-  const Place place = training_.ranks->place();
   const std::unique_ptr<BatchSource> source = training_.probe_source(first);
   const std::vector<Tensor> nowhere(model.graph.parameters().size());
   for (std::int64_t i = first; !probe_->complete(); ++i) {
     const Batch& batch = source->next();
     const std::int64_t items = std::min(batch.items, training_.micro_batch);
-    model.load(training_.ops, batch, 0, items);
-    Exec exec =
-        model.graph.make_exec(training_.seed, kProbeSteps + i * place.size + place.rank, true);
-    exec.keeps_norms = true;
-    model.graph.forward(exec);
+    Exec exec = forward_beside(batch, items, i);
     const auto terms = static_cast<double>(model.loss_terms(batch, 0, items));
     const BackwardContext context{
         .gradients = {nowhere}, .loss_scale = per_term(terms), .hooks = &probe_->exact_backward()};
     model.graph.backward(exec, context);
-    probe_->sampled_backwards(exec, context);
+    after_pass(exec, context);
   }
+}
+
+// Runs forward on the first items of batch `number` of probes alone.
+Exec Vcas::forward_beside(const Batch& batch, std::int64_t items, std::int64_t number) {
+  const Place place = training_.ranks->place();
+  Graph& graph = training_.model.graph;
+  training_.model.load(training_.ops, batch, 0, items);
+  Exec exec = graph.make_exec(training_.seed, kProbeSteps + number * place.size + place.rank, true);
+  exec.keeps_norms = true;
+  graph.forward(exec);
+  return exec;
 }
 
 PassKind Vcas::next(std::int64_t micro) const {
@@ -275,7 +288,15 @@ void Vcas::set_forecast(const Batch& batch, std::int64_t items) {
 }
 
 void Vcas::after_pass(Exec& exec, const BackwardContext& context) {
-  probe_->sampled_backwards(exec, context);
+  const auto other = [&] {
+    const std::int64_t number =
+        kComparedBatches + controller_->probes() * probe_batches_ + probe_->measured() - 1;
+    const std::unique_ptr<BatchSource> source = training_.probe_source(number);
+    const Batch& batch = source->next();
+    const std::int64_t items = std::min(batch.items, training_.model.graph.items());
+    return forward_beside(batch, items, number);
+  };
+  probe_->sampled_backwards(exec, context, other);
 }
 
 namespace {

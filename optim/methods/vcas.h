@@ -79,6 +79,7 @@ class Vcas final : public Method {
   // What AutoExact finds goes exact. Returns a word on it; empty: it found nothing.
   std::string give_up_losses();
   void share_schedule();
+  Exec forward_beside(const Batch& batch, std::int64_t items, std::int64_t number);
   void run_separate_probe();
 
   Training training_;

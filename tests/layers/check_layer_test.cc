@@ -122,24 +122,6 @@ class ColumnGain final : public Layer {
 
 VCAS_REGISTER_LAYER("column_gain", ColumnGain);
 
-// Takes halves of a batch for the whole.
-class ForgetsHalves final : public Layer {
- public:
-  explicit ForgetsHalves(const LayerConfig&) : inner_(make_layer("batch_norm")) {}
-  NodePlan plan(const PlanInput& in) const override { return inner_->plan(in); }
-  void forward(Exec& exec, const ForwardIo& io) const override { inner_->forward(exec, io); }
-  void backward(Exec& exec, const BackwardIo& io) const override {
-    BackwardIo whole = io;
-    whole.halves = false;
-    inner_->backward(exec, whole);
-  }
-
- private:
-  std::unique_ptr<Layer> inner_;
-};
-
-VCAS_REGISTER_LAYER("forgets_halves", ForgetsHalves);
-
 // Leaves out what echoes stand for.
 class ForgetsEchoes final : public Layer {
  public:
@@ -222,14 +204,12 @@ TEST_CASE("whatever a layer throws is a fault", "[check_layer]") {
   CHECK(faults_of("throws") == "no such entry\n");
 }
 
-TEST_CASE("a layer that mixes items takes each half for a batch, and has a dx of echoes",
-          "[check_layer]") {
-  const auto [kind, text] =
-      GENERATE(std::pair("forgets_halves", "backward of halves, dx of input 0"),
-               std::pair("forgets_echoes", " echoes, dx of input 0"));
-  const std::vector<std::string> faults = layer_faults({.kind = kind, .inputs = {{.width = 3}}});
+TEST_CASE("a layer that mixes items has a dx of echoes", "[check_layer]") {
+  const std::vector<std::string> faults =
+      layer_faults({.kind = "forgets_echoes", .inputs = {{.width = 3}}});
   REQUIRE_FALSE(faults.empty());
-  for (const std::string& fault : faults) CHECK_THAT(fault, ContainsSubstring(text));
+  for (const std::string& fault : faults)
+    CHECK_THAT(fault, ContainsSubstring(" echoes, dx of input 0"));
 }
 
 TEST_CASE("an output that is not its formula's is a fault", "[check_layer]") {

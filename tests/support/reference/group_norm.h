@@ -44,15 +44,13 @@ inline void run(const GroupNormBackward& a) {
   const std::int64_t c = a.dy.width(), groups = a.mean_full.width(), columns = c / groups;
   for (const Tensor& sum : {a.dgamma, a.dbeta})
     if (sum && !a.accumulate_parameters) std::fill_n(f(sum), c, 0.0);
-  const std::int64_t ends[] = {0, a.split > 0 ? a.split : a.dy.rows(), a.dy.rows()};
   for (std::int64_t n = 0; n < a.sets(); ++n) {
-    const std::int64_t begin = a.offsets ? i64(a.offsets)[n] : ends[n];
-    const std::int64_t end = a.offsets ? i64(a.offsets)[n + 1] : ends[n + 1];
+    const std::int64_t begin = a.offsets ? i64(a.offsets)[n] : 0;
+    const std::int64_t end = a.offsets ? i64(a.offsets)[n + 1] : a.dy.rows();
     const std::int64_t of = a.mean_full.rows() == 1 ? 0 : index_at(a.item, n);
     for (std::int64_t g = 0; g < groups; ++g) {
       const double mean = f(a.mean_full)[of * groups + g], rstd = f(a.rstd_full)[of * groups + g];
-      const auto count =
-          static_cast<double>((a.rows_of_mean > 0 ? a.rows_of_mean : end - begin) * columns);
+      const auto count = static_cast<double>((a.offsets ? end - begin : a.x_full.rows()) * columns);
       const auto normal = [&](std::int64_t r, std::int64_t i) {
         return (f(a.x_full)[index_at(a.row, r) * c + i] - mean) * rstd;
       };
