@@ -20,6 +20,20 @@ TEST_CASE("norms of which nothing is known are forecast to stay, in octaves", "[
     CHECK_THAT(std::log2(forecast(none, norm) / norm), WithinAbs(0, 0.5));
   CHECK(forecast(none, 1.0) == forecast(none, 1.9));
   CHECK(forecast(none, 0) < forecast(none, 1e-12));
+  // The outer octaves have no ends.
+  CHECK_THAT(forecast(none, 0), WithinRel(std::exp2(-47.5)));
+  CHECK_THAT(forecast(none, 1e-18), WithinRel(std::exp2(-47.5)));
+  CHECK_THAT(forecast(none, 1e9), WithinRel(std::exp2(15.5)));
+}
+
+TEST_CASE("octaves whose norms would change places share their mean square", "[forecast]") {
+  NormForecast known(1e12);
+  known.learn(1, 4, 300);
+  known.learn(2, 2, 100);
+  // Each octave has five more items, whose norms stay: of squares 2 and 8.
+  const double square = (300 * 16 + 5 * 2 + 100 * 4 + 5 * 8) / 410.0;
+  CHECK_THAT(forecast(known, 1), WithinRel(std::sqrt(square), 1e-9));
+  CHECK_THAT(forecast(known, 2), WithinRel(std::sqrt(square), 1e-9));
 }
 
 TEST_CASE("a forecast is the root mean square of what norms became, by weight", "[forecast]") {

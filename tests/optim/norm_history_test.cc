@@ -73,11 +73,14 @@ TEST_CASE("an outlier is beyond the asked deviations, and only after enough norm
 }
 
 TEST_CASE("norms that stay long become usual, however constant they were", "[outliers]") {
+  const double norm = GENERATE(0.03, 1.0);
   NormHistory history(6);
-  for (int i = 0; i < 200; ++i) CHECK_FALSE(history.take(1));
-  CHECK_FALSE(history.take(1 + 5.9 * NormHistory::kLeastSpread));
+  for (int i = 0; i < 200; ++i) CHECK_FALSE(history.take(norm));
+  NormHistory copy = history;
+  CHECK(copy.take(norm * (1 + 6.1 * NormHistory::kLeastSpread)));
+  CHECK_FALSE(history.take(norm * (1 + 5.9 * NormHistory::kLeastSpread)));
   int skipped = 0;
-  while (history.take(1000) && skipped < 1000) ++skipped;
+  while (history.take(1000 * norm) && skipped < 1000) ++skipped;
   CHECK(skipped > 5);
   CHECK(skipped < 200);
 }
