@@ -100,6 +100,8 @@ class HfConfig;
 double read_number(const HfConfig& config, const char* key, double otherwise, const Range& range);
 // The eps of a norm. Unlike settings, files have no 0 that stands for the standard one.
 double read_eps(const HfConfig& config, const char* key, double otherwise);
+// The heads of attention. Throws Error(kBadData) where they do not divide the width.
+std::int64_t read_heads(const HfConfig& config, const char* key, const char* width_key);
 // Reads sizes and dropout from a config.json of Hugging Face.
 // `dropout` and `eps` stand in for absent keys.
 void read_transformer(const HfConfig& config, TransformerSettings& settings, double dropout,

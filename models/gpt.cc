@@ -95,7 +95,7 @@ class Gpt final : public ModelKind, public HfFormat {
   void read(const HfConfig& config, HfModel& /*model*/) override {
     settings_.width = config.count("n_embd");
     settings_.depth = config.count("n_layer");
-    settings_.heads = config.count("n_head");
+    settings_.heads = read_heads(config, "n_head", "n_embd");
     settings_.max_positions = config.count("n_positions");
     settings_.vocabulary = config.count("vocab_size");
     settings_.ffn_ratio = config.has("n_inner") ? static_cast<double>(config.count("n_inner")) /
@@ -103,7 +103,14 @@ class Gpt final : public ModelKind, public HfFormat {
                                                 : 4;
     settings_.norm_eps = read_eps(config, "layer_norm_epsilon", kGptEps);
     settings_.dropout = read_number(config, "resid_pdrop", 0.1, dropout_range());
-    config.expect("embd_pdrop", settings_.dropout, 0.1);
+    const double embedding = read_number(config, "embd_pdrop", 0.1, dropout_range());
+    if (embedding != settings_.dropout)
+      throw Error(
+          ExitCode::kBadConfig,
+          fmt::format("{}: \"embd_pdrop\" is {} and \"resid_pdrop\" is {}, and the model has "
+                      "one dropout for both",
+                      config.file(), embedding, settings_.dropout),
+          "give both one number there; evaluations have no dropout");
     settings_.attention_dropout = read_number(config, "attn_pdrop", 0.1, dropout_range());
     const auto wanted = config.get<std::string>("activation_function", "gelu_new");
     const auto* found = std::ranges::find(kActivations, wanted, [](auto& a) { return a.second; });

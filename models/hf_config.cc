@@ -240,11 +240,21 @@ double read_eps(const HfConfig& config, const char* key, double otherwise) {
   return read_number(config, key, otherwise, {.low = 0, .high = 1, .low_open = true});
 }
 
+std::int64_t read_heads(const HfConfig& config, const char* key, const char* width_key) {
+  const std::int64_t heads = config.count(key), width = config.count(width_key);
+  if (width % heads != 0)
+    throw Error(ExitCode::kBadData,
+                fmt::format("{}: \"{}\" must divide \"{}\" {}, got {}", config.file(), key,
+                            width_key, width, heads),
+                kMendConfig);
+  return heads;
+}
+
 void read_transformer(const HfConfig& config, TransformerSettings& settings, double dropout,
                       const char* attention_dropout_key, double eps) {
   settings.width = config.count("hidden_size");
   settings.depth = config.count("num_hidden_layers");
-  settings.heads = config.count("num_attention_heads");
+  settings.heads = read_heads(config, "num_attention_heads", "hidden_size");
   settings.ffn_ratio =
       static_cast<double>(config.count("intermediate_size")) / static_cast<double>(settings.width);
   settings.dropout = read_number(config, "hidden_dropout_prob", dropout, dropout_range());

@@ -178,8 +178,45 @@ TEST_CASE("a config.json of GPT-2 that is of another model is refused", "[model]
   check("reorder_and_upcast_attn", true, "false is supported");
   check("add_cross_attention", true, "false is supported");
   check("tie_word_embeddings", false, "true is supported");
-  check("embd_pdrop", 0.1, "0.0 is supported");
   check("activation_function", "relu", "gelu, gelu_new and gelu_pytorch_tanh are supported");
+}
+
+TEST_CASE("a config.json of GPT-2 with two dropouts is refused", "[model][gpt]") {
+  TemporaryFolder folder;
+  const auto file = folder.path() / "config.json";
+  nlohmann::json config =
+      nlohmann::json::parse(read_file(VCAS_SOURCE_DIR "/tests/golden/hf/gpt2/config.json"));
+  config["resid_pdrop"] = 0.2;
+  const auto check = [&](const char* embedding) {
+    atomic_write(file, config.dump());
+    check_error(
+        [&] { read_hf_config(file); }, ExitCode::kBadConfig,
+        fmt::format("{}: \"embd_pdrop\" is {} and \"resid_pdrop\" is 0.2, and the model has "
+                    "one dropout for both",
+                    file.string(), embedding),
+        "give both one number there; evaluations have no dropout");
+  };
+  config["embd_pdrop"] = 0.3;
+  check("0.3");
+  config.erase("embd_pdrop");
+  check("0.1");
+}
+
+TEST_CASE("a config.json whose heads do not divide the width is refused", "[model][gpt]") {
+  TemporaryFolder folder;
+  const auto file = folder.path() / "config.json";
+  for (const auto& [model, heads, width] :
+       {std::tuple("gpt2", "n_head", "n_embd"),
+        std::tuple("bert_mlm", "num_attention_heads", "hidden_size")}) {
+    nlohmann::json config = nlohmann::json::parse(
+        read_file(fmt::format("{}/tests/golden/hf/{}/config.json", VCAS_SOURCE_DIR, model)));
+    config[width] = 32;
+    config[heads] = 5;
+    atomic_write(file, config.dump());
+    check_error([&] { read_hf_config(file); }, ExitCode::kBadData,
+                fmt::format("{}: \"{}\" must divide \"{}\" 32, got 5", file.string(), heads, width),
+                "correct the file, or take another model");
+  }
 }
 
 TEST_CASE("what a config.json of GPT-2 does not say is as in transformers", "[model][gpt]") {
