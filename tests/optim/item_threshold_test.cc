@@ -111,6 +111,24 @@ TEST_CASE("a threshold follows a trend at once, and batches that differ slowly",
   CHECK_THAT(step({8.0, 0.3, 0.3}, 8), WithinRel(16, 1e-12));
 }
 
+TEST_CASE("errors are shares of the larger sum, and a tenth of each counts", "[item_threshold]") {
+  const auto errors = [](double target) {
+    ItemThreshold threshold = nlohmann::json{8.0, 0.05, 0.3};
+    threshold.follow({2, 2, 2, 2}, target);  // of which it keeps one
+    const nlohmann::json state = threshold;
+    CHECK_THAT(state[2].get<double>(), WithinRel(0.9 * 0.3 + 0.1 * 0.5, 1e-12));
+    return state[1].get<double>();
+  };
+  CHECK_THAT(errors(2), WithinRel(0.9 * 0.05 - 0.1 * 0.5, 1e-12));
+  CHECK_THAT(errors(0.5), WithinRel(0.9 * 0.05 + 0.1 * 0.5, 1e-12));
+}
+
+TEST_CASE("a gate keeps whole items, and at least one", "[item_threshold]") {
+  CHECK(ItemThreshold::whole(0) == 1);
+  CHECK(ItemThreshold::whole(1.4) == 1);
+  CHECK(ItemThreshold::whole(1.6) == 2);
+}
+
 TEST_CASE("where the host looks at no norm, each step keeps the ratio's share",
           "[item_threshold]") {
   TrainerOptions options = TrainerFixture::defaults();
