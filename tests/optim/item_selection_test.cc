@@ -346,6 +346,17 @@ TEST_CASE("choices of items: the upper bound draws with replacement by gradients
   }
 }
 
+TEST_CASE("choices of items: tau follows each batch by a tenth", "[selection]") {
+  Passes run({.learning_rate = 1e-30, .dropout = 0, .method = kUpperBound});
+  double tau = 0;
+  for (int pass = 0; pass < 6; ++pass) {
+    double squares = 0, sum = 0;
+    for (const double norm : gradient_norms(run.next())) sum += norm, squares += norm * norm;
+    tau = 0.9 * tau + 0.1 * std::sqrt(8 * squares) / sum;
+    CHECK_THAT(run.method().report().at("tau").get<double>(), WithinRel(tau, 1e-6));
+  }
+}
+
 TEST_CASE("choices of items: the upper bound is exact until tau passes its threshold",
           "[selection]") {
   ForwardFixture::Settings settings = fixed_gradient(Content::kImages, 0, "cpu", kSwitched);
