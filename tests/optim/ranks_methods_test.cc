@@ -138,6 +138,21 @@ TEST_CASE("ranks begin to draw at the step that one process does", "[ranks]") {
   }
 }
 
+TEST_CASE("ranks have the history of losses that one process has", "[ranks]") {
+  const ForwardFixture::Settings settings{
+      .batch = 12,
+      .dropout = 0,
+      .method = R"("type": "selective_backprop", "keep": 1, "history": 20)",
+      .optimizer = "sgd"};
+  const auto history = [&](int ranks) {
+    const Trained first = train(ranks, settings, 3)[0];
+    return first.state.at("method").at("state").at("history").get<std::vector<float>>();
+  };
+  const std::vector<float> one = history(1);
+  CHECK(one.size() == 20);
+  for (const int ranks : {2, 3}) CHECK(distance(history(ranks), one) < 1e-5);
+}
+
 TEST_CASE("ranks that remember resume to the same bits", "[ranks][forward]") {
   const std::string methods[] = {kBefore[0],
                                  kBefore[1],
