@@ -140,3 +140,14 @@ TEST_CASE("a bf16 run goes on from its checkpoint with the same bits", "[trainer
   second.run(16);
   CHECK(second.weights() == whole.weights());
 }
+
+TEST_CASE("weights that are loaded alone are rounded for the layers", "[bf16]") {
+  const TemporaryFolder folder;
+  TrainerFixture saved = fixture(sampling(1)), loaded = fixture(sampling(1));
+  saved.model->graph.parameters().initialize(*saved.ops, 8);
+  save_checkpoint(folder.path() / "a", *saved.trainer, {}, {});
+  REQUIRE(loaded.weights() != saved.weights());
+  load_weights(SafetensorsFile(folder.path() / "a/model.safetensors"), *loaded.model, *loaded.ops);
+  CHECK(loaded.weights() == saved.weights());
+  CHECK(values_apart(*loaded.model) == 0);
+}
