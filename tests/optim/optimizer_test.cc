@@ -252,3 +252,13 @@ TEST_CASE("a configuration names its optimizer, and has its settings alone", "[o
   CHECK(to_json(old)["momentum"] == 0.7);
   CHECK(old.weight_decay == 0.1);
 }
+
+TEST_CASE("Nesterov's momentum is idle only without momentum", "[optimizer]") {
+  const auto idle = [](const Settings& settings) {
+    return options_of(settings).kind->idle_settings();
+  };
+  CHECK(idle({"name=sgd", "nesterov=true", "momentum=0"}) ==
+        std::vector<std::string>{"optimizer.nesterov has no effect: optimizer.momentum is 0"});
+  CHECK(idle({"name=sgd", "nesterov=true", "momentum=0.5"}).empty());
+  CHECK(idle({"name=sgd", "momentum=0"}).empty());
+}
