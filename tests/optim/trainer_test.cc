@@ -286,6 +286,16 @@ TEST_CASE("evaluation changes nothing", "[trainer]") {
   CHECK(looked.weights() == plain.weights());
 }
 
+TEST_CASE("evaluation drops nothing out, and refuses a loss that is not finite", "[trainer]") {
+  const TrainerOptions options = TrainerFixture::defaults();
+  TrainerFixture plain(options), dropping(options, 0.5);
+  Batch batch = RandomBatches(16).next();
+  CHECK(dropping.trainer->evaluate(batch).loss == plain.trainer->evaluate(batch).loss);
+  batch.values[5] = NAN;
+  check_error([&] { plain.trainer->evaluate(batch); }, ExitCode::kDiverged,
+              "evaluation at step 0: loss is nan");
+}
+
 namespace {
 
 // V_s and V_act of the sampled weights at the trainer's present weights and ratios.
