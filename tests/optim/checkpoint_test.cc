@@ -194,6 +194,8 @@ TEST_CASE("links move in one go, and spared checkpoints are not pruned") {
   CHECK(checkpoint_steps(folder.path()) == std::vector<std::int64_t>{2, 5});
   prune_checkpoints(folder.path(), -3, {5});
   CHECK(checkpoint_steps(folder.path()) == std::vector<std::int64_t>{5});
+  for (const fs::directory_entry& left : fs::directory_iterator(folder.path()))
+    CHECK(left.path().extension() != ".tmp");
 }
 
 TEST_CASE("numbers that are not finite are not saved") {
