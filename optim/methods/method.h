@@ -66,7 +66,7 @@ class Method {
   // The pass over items [first, first + items) of `batch` has been given to the device.
   virtual void end_pass(const Batch& /*batch*/, std::int64_t /*first*/, std::int64_t /*items*/) {}
   // Follows measured passes, when the step has read what it wants of their forward.
-  // Further backwards on it, and then passes over other batches.
+  // It may run backwards on that forward, and then passes over other batches.
   virtual void after_pass(Exec&, const BackwardContext&) {}
   // True: the step has probed, and the next one may be sampled otherwise.
   virtual bool end_step() { return false; }

@@ -46,6 +46,7 @@ class VarianceProbe {
  public:
   // Runs forward on another batch of the graph, drawn as the measured one.
   using OtherForward = std::function<Exec()>;
+
   struct Options {
     double fraction = 0.01;  // buckets of a sketch, as a share of the weight's entries
     int most_passes = 2;     // on a batch
