@@ -67,9 +67,7 @@ struct Tensor {
   template <class T>
   T* ptr() const {
     constexpr DType wanted = DTypeOf<std::remove_cv_t<T>>::value;
-    VCAS_CHECK(data == nullptr || dtype == wanted, "tensor " + shape.text() + " holds " +
-                                                       std::string(dtype_name(dtype)) + ", not " +
-                                                       std::string(dtype_name(wanted)));
+    VCAS_CHECK(data == nullptr || dtype == wanted, holds_not(wanted));
     return static_cast<T*>(data);
   }
 
@@ -88,6 +86,9 @@ struct Tensor {
     VCAS_CHECK(other.elements() == elements(), shape.text() + " does not hold " + other.text());
     return {data, dtype, other};
   }
+
+ private:
+  std::string holds_not(DType wanted) const;
 };
 
 // Norms, scores, probabilities and statistics are never narrower than f32.

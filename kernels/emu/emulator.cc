@@ -28,7 +28,7 @@ thread_local std::string left_out;  // "<file>:<line>" of a barrier; empty: none
 std::string text(const dim3& d) { return fmt::format("({}, {}, {})", d.x, d.y, d.z); }
 
 bool same(const Place& a, const Place& b) {
-  return a.line == b.line && std::strcmp(a.file, b.file) == 0;
+  return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
 }
 
 std::string text(const Place& place) { return fmt::format("{}:{}", place.file, place.line); }
@@ -513,18 +513,18 @@ void Emulator::end_asynchronous() {
 // The last lane has arrived: works out every lane's result.
 void Emulator::meet(unsigned warp, Meeting& meeting) {
   std::array<std::uint64_t, kWarp> value{};
-  std::vector<unsigned> lanes;
   std::uint64_t ballot = 0;
   const void* given[kWarp] = {};
+  meeting_.clear();
   for (unsigned lane = 0; lane < kWarp; ++lane) {
     if (!(meeting.mask >> lane & 1)) continue;
-    lanes.push_back(warp * kWarp + lane);
-    value[lane] = thread_[lanes.back()]->value;
+    meeting_.push_back(warp * kWarp + lane);
+    value[lane] = thread_[meeting_.back()]->value;
     if (value[lane]) ballot |= std::uint64_t{1} << lane;
-    given[lane] = thread_[lanes.back()]->given;
+    given[lane] = thread_[meeting_.back()]->given;
   }
-  if (meeting.kind == Collective::kWork) thread_[lanes.front()]->work(given);
-  for (const unsigned i : lanes) {
+  if (meeting.kind == Collective::kWork) thread_[meeting_.front()]->work(given);
+  for (const unsigned i : meeting_) {
     Thread& thread = *thread_[i];
     if (meeting.kind == Collective::kBallot) thread.value = ballot;
     if (meeting.kind != Collective::kShuffle) continue;
@@ -534,7 +534,7 @@ void Emulator::meet(unsigned warp, Meeting& meeting) {
     thread.value = value[thread.source];
   }
   meeting.arrived = 0;
-  make_ready(lanes);
+  make_ready(meeting_);
 }
 
 void* Emulator::shared(const void* site, std::size_t bytes, Place place) {

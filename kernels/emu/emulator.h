@@ -188,6 +188,7 @@ class Emulator {
   std::vector<std::unique_ptr<Thread>> thread_;
   std::vector<Warp> warp_;
   std::vector<unsigned> ready_, waiting_;  // threads; of ready_, those from next_ready_ on
+  std::vector<unsigned> meeting_;          // those of the last collective
   std::size_t next_ready_ = 0;
   Place barrier_place_{};
   unsigned barrier_round_ = 0;
