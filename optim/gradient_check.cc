@@ -327,7 +327,7 @@ class SamplingChecker {
 
   // Sum over the items of (1/p - 1) ||h||^2 for each sampled linear, h the item's part of its
   // gradient. p follows from the top gate, the only one that draws. Empty: too many items, or
-  // ones that a layer mixes.
+  // ones that a layer mixes. 0 where another node uses the weight too: h lacks its part.
   std::vector<double> item_variances(Exec& exec) {
     if (items_ > kMostItemsCompared || items_ < 2 || mixes_items(graph_)) return {};
     std::vector<double> variances(graph_.sampled_weights().size());
@@ -341,13 +341,21 @@ class SamplingChecker {
       const MeasuredBatch& measured = probe.result().back();
       const std::vector<double> prob = keep_probabilities(measured.item_score.back());
       for (std::size_t k = 0; k < variances.size(); ++k) {
-        if (graph_.gate_above(static_cast<int>(k)) < 0) continue;
+        if (graph_.gate_above(static_cast<int>(k)) < 0 || is_shared(k)) continue;
         for (std::size_t i = 0; i < prob.size(); ++i)
           if (prob[i] > 0)
             variances[k] += (1 / prob[i] - 1) * measured.gram[k][i * (prob.size() + 1)] / kSketches;
       }
     }
     return variances;
+  }
+
+  // Whether a tied node uses the weight of this sampled linear too.
+  bool is_shared(std::size_t linear) const {
+    const int weight = graph_.sampled_weights()[linear];
+    return std::ranges::any_of(graph_.plan().nodes, [&](const GraphNode& node) {
+      return node.tied_to >= 0 && node.parameters.front() == weight;
+    });
   }
 
   std::vector<double> keep_probabilities(std::vector<double> score) const {

@@ -32,7 +32,8 @@ struct SampledTensor {
   double shift = 0;        // mean - exact along the exact gradient, as a share of its norm
   double least_shift = 0;  // that would be beyond the bound
   double variance = 0;     // mean ||sampled - exact||^2 over ||exact||^2
-  double closed_form = 0;  // the same from its formula; 0: there is none
+  // The same from its formula; 0: there is none, as of a weight that two nodes use.
+  double closed_form = 0;
 };
 
 struct SamplingCheck {

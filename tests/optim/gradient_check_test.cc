@@ -81,6 +81,26 @@ struct FaultyModel final : ModelKind {
 
 VCAS_REGISTER_PART(ModelKind, "faulty", FaultyModel);
 
+// A perceptron of one weight, which two linear maps use.
+struct TiedModel final : ModelKind {
+  void fields(Setting&) {}
+  void build(Model& model, const std::vector<std::int64_t>& item_shape, std::int64_t classes,
+             double label_smoothing) const override {
+    Graph& graph = model.graph;
+    Value x = add_linear(graph, "first", 8, add_values(model, item_shape, graph.dtype()));
+    x = graph.add("gelu", make_layer("gelu"), {x});
+    graph.gate(x);
+    const Value owner = add_linear(graph, "owner", 8, x);
+    const Value user = add_linear(graph, "user", 8, owner, 0, /*sampled=*/false);
+    graph.tie(user, owner);
+    x = graph.add("user_gelu", make_layer("gelu"), {user});
+    graph.gate(x);
+    add_classifier(model, x, classes, label_smoothing);
+  }
+};
+
+VCAS_REGISTER_PART(ModelKind, "tied", TiedModel);
+
 const std::map<std::string, std::vector<std::string>> kModels = {
     {"vit", {"type=vit", "width=16", "depth=2", "heads=2", "patch=4", "dropout=0.1"}},
     {"bert",
@@ -94,6 +114,7 @@ const std::map<std::string, std::vector<std::string>> kModels = {
     {"resnet of groups",
      {"type=resnet", "stem=imagenet", "stages=[1,1]", "widths=[8,16]", "norm=group",
       "group_width=4"}},
+    {"tied", {"type=tied"}},
     {"faulty", {"type=faulty"}},
     {"faulty if kept", {"type=faulty", "fault=kept"}},
     {"faulty slope", {"type=faulty", "fault=slope"}},
@@ -246,7 +267,7 @@ TEST_CASE("gradient check: a layer that is wrong on kept items alone fails with 
 }
 
 TEST_CASE("gradient check: variances of independent draws are those of their formulas") {
-  for (const char* name : {"vit", "mlp"}) {
+  for (const char* name : {"vit", "mlp", "tied"}) {
     const SamplingCheck check = Subject(name).check({.draws = 1024});
     for (const char* sampling : {"items, bernoulli", "rows, bernoulli"}) {
       const std::vector<double> shares = variances(check, sampling);
