@@ -56,16 +56,21 @@ void RunConfig::validate(ConfigErrors& errors) const {
   if (facts.needs_size && model.pretrained.empty())
     errors.add({"data.image.size", "data.type"},
                "is missing: image files differ in size, and a model reads one");
+  // A kind without this setting is told by its type.
+  const bool has_head = reads_text && errors.origins().has("model.head");
   if (reads_text && (head == "lm") != (facts.labels == LabelKind::kNextWords))
     errors.add({"model.type", "data.type"},
                fmt::format("\"{}\" does not fit data.type \"{}\": model.type \"gpt\" and data.type "
                            "\"lm\" go together",
                            model.kind.type, data.kind.type));
   else if (reads_text && (head == "mlm") != (facts.labels == LabelKind::kMaskedWords))
-    errors.add({"model.head", "data.type"},
+    errors.add({has_head ? "model.head" : "model.type", "data.type"},
                fmt::format("\"{}\" does not fit data.type \"{}\": the head mlm and data of masked "
-                           "words go together; set model.head to \"{}\"",
-                           head, data.kind.type, head == "mlm" ? "classification" : "mlm"));
+                           "words go together{}",
+                           has_head ? head : model.kind.type, data.kind.type,
+                           !has_head       ? ""
+                           : head == "mlm" ? "; set model.head to \"classification\""
+                                           : "; set model.head to \"mlm\""));
   const std::vector<std::string> measures =
       head == "regression" ? std::vector<std::string>{"pearson", "spearman"}
       : head == "lm"       ? std::vector<std::string>{"accuracy", "perplexity", "bits_per_byte"}
@@ -79,7 +84,7 @@ void RunConfig::validate(ConfigErrors& errors) const {
   const bool numbers = facts.labels == LabelKind::kNumbers;
   const bool head_differs =
       (numbers || facts.labels == LabelKind::kClasses) && (head == "regression") != numbers;
-  if (head_differs && !reads_text)
+  if (head_differs && !has_head)
     errors.add({"model.type", "data.type"},
                fmt::format("\"{}\" does not fit data.type \"{}\": it learns {}, and these have {} "
                            "(DataFacts::labels)",

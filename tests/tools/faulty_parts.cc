@@ -17,11 +17,12 @@ struct FaultyData final : DataKind {
   void fields(Setting& v) {
     v.field("fault", fault, "What is wrong.",
             one_of({"none", "no_items", "other_classes", "fewer_classes", "unknown_label",
-                    "numbers", "unknown_measure"}));
+                    "numbers", "text", "unknown_measure"}));
   }
   std::string summary() const override { return "data that may have a mistake"; }
   DataFacts facts() const override {
-    return {.labels = fault == "numbers" ? LabelKind::kNumbers : LabelKind::kClasses};
+    return {.text = fault == "text",
+            .labels = fault == "numbers" ? LabelKind::kNumbers : LabelKind::kClasses};
   }
   std::vector<std::string> measures() const override {
     return fault == "unknown_measure" ? std::vector<std::string>{"bogus"}
@@ -84,11 +85,13 @@ struct FaultyModel final : ModelKind {
   void fields(Setting& v) {
     v.field("fault", fault, "What is wrong.",
             one_of({"none", "more_logits", "no_logits", "no_accuracy", "no_products", "regression",
-                    "unknown_head", "wrong_slopes"}));
+                    "unknown_head", "wrong_slopes", "text_regression", "text_words"}));
   }
+  bool reads_text() const override { return fault.starts_with("text"); }
   std::string head() const override {
     if (fault == "unknown_head") return "ranking";
-    return fault == "regression" ? "regression" : "classification";
+    if (fault == "text_words") return "mlm";
+    return fault.ends_with("regression") ? "regression" : "classification";
   }
   void build(Model& model, const std::vector<std::int64_t>& item_shape, std::int64_t classes,
              double label_smoothing) const override {

@@ -73,6 +73,16 @@ TEST_CASE("a mistake in parts of one's own ends a run before its first step") {
   }
 }
 
+TEST_CASE("a model of texts without a setting of its head is told by its type") {
+  const FaultyRun faulty;
+  const auto refusal = [&](const std::string& fault, const std::string& end) {
+    check_failure(faulty.train({"data.fault=text", "model.fault=" + fault}), 78,
+                  {"error: model.type \"faulty\" does not fit data.type \"faulty\": " + end});
+  };
+  refusal("text_regression", "it learns numbers, and these have classes (DataFacts::labels)\n");
+  refusal("text_words", "the head mlm and data of masked words go together\n");
+}
+
 TEST_CASE("a classifier without an accuracy of its own is measured by its logits") {
   const FaultyRun faulty;
   const auto accuracy = [&](const char* fault) {
