@@ -35,6 +35,7 @@ class Graph {
   // Parameter 0 of `node` becomes parameter 0 of `owner`, a node before it.
   // The gradients of both uses add up. Other parameters stay each node's own.
   // SampleW samples the gradient of the owner's use alone: that of `node` must be exact.
+  // Probes measure the owner's use alone too.
   void tie(Value node, Value owner);
   // The value can be read after forward.
   // Another value can if backward reads it. Else it is overwritten.
