@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "optim/methods/gradient_sketch.h"
 #include "optim/methods/variance_probe.h"
 #include "optim/methods/vcas.h"
 #include "tests/support/catch.h"
@@ -168,19 +169,20 @@ struct Tiny {
   MeasuredBatch batch;
   std::vector<double> importance = {0.7, 1.3}, echo_variance = {0, 0}, row_factor = {1, 1};
 
-  explicit Tiny(std::uint64_t seed) {
-    constexpr std::size_t kCount = 6, kWidth = 5;
+  explicit Tiny(std::uint64_t seed, std::size_t count = 6) {
+    constexpr std::size_t kWidth = 5;
     const PhiloxAddress address = philox_address({.seed = seed, .stream = Stream::kData});
     std::uint64_t next = 0;
     const auto normal = [&] { return philox_normal(address, next++); };
-    batch.items = kCount;
-    batch.tokens.assign(kCount, 1.0);
-    std::vector<double> sizes(kCount);  // an item that is large at one gate is at the other
+    batch.items = static_cast<std::int64_t>(count);
+    batch.tokens.assign(count, 1.0);
+    std::vector<double> sizes(count);  // an item that is large at one gate is at the other
     for (double& size : sizes) size = std::exp(normal());
     for (int l = 0; l < 2; ++l) {
-      std::vector<std::vector<double>> h(kCount, std::vector<double>(kWidth));
+      std::vector<std::vector<double>> h(count, std::vector<double>(kWidth));
       std::vector<double> gram, score, rows;
-      for (std::size_t i = 0; i < kCount; ++i) {
+      std::vector<std::int64_t> offsets = {0};
+      for (std::size_t i = 0; i < count; ++i) {
         std::vector<double>& item = h[i];
         const double size = sizes[i] * std::exp(0.3 * normal());
         for (double& x : item) x = size * normal();
@@ -188,6 +190,7 @@ struct Tiny {
         for (const double x : item) square += x * x;
         score.push_back(std::sqrt(square));
         for (int r = 0; r < 3; ++r) rows.push_back(score.back() * std::exp(normal()) / 3);
+        offsets.push_back(std::ssize(rows));
       }
       for (const auto& a : h)
         for (const auto& b : h) {
@@ -197,7 +200,7 @@ struct Tiny {
       batch.gram.push_back(gram);
       batch.item_score.push_back(score);
       batch.row_score.push_back(rows);
-      batch.offsets.push_back({0, 3, 6, 9, 12, 15, 18});
+      batch.offsets.push_back(offsets);
     }
   }
 
@@ -265,6 +268,52 @@ TEST_CASE("the curve of V_f is the variance of draws before the forward", "[curv
   INFO(curve.mean << " +- " << curve.error << ", drawn " << real.mean << " +- " << real.error);
   CHECK(real.error < 0.1 * real.mean);
   CHECK(std::abs(curve.mean - real.mean) <= 5 * std::hypot(curve.error, real.error));
+}
+
+// A batch twice as large, with three rows in place of each. Rows of one stretch are alike.
+TEST_CASE("some items and rows of a large batch tell of all", "[curves]") {
+  constexpr auto kCompared = static_cast<std::size_t>(kMostItemsCompared);
+  Tiny small(2, kCompared), large(2, kCompared);
+  for (Tiny* tiny : {&small, &large}) {
+    tiny->batch.forward_score.assign(kCompared, 1.0);
+    tiny->batch.forward_norm = tiny->batch.item_score.back();
+  }
+  large.batch.items *= 2;
+  large.batch.tokens.resize(2 * kCompared, 9.0);
+  for (std::size_t k = 0; k < 2; ++k) {
+    large.batch.item_score[k].resize(2 * kCompared, 100.0);
+    large.model.linears[k].weight_cost /= 3;
+    large.model.linears[k].input_cost /= 3;
+    std::vector<double> rows;
+    for (const double z : large.batch.row_score[k]) rows.insert(rows.end(), 3, z / std::sqrt(3.0));
+    large.batch.row_score[k] = rows;
+    for (std::int64_t& offset : large.batch.offsets[k]) offset *= 3;
+  }
+  const VarianceCurves::Ratios ratios{{0.3, 0.5}, {0.3, 0.6}, 0.8};
+  const VarianceCurves::Variances one = small.curves().at(ratios), two = large.curves().at(ratios);
+  CHECK_THAT(two.forward, WithinRel(2 * one.forward, 1e-9));
+  CHECK_THAT(two.expected_forward, WithinRel(2 * one.expected_forward, 1e-9));
+  CHECK_THAT(two.act, WithinRel(2 * one.act, 1e-9));
+  const double budget = (one.weight[0] + one.weight[1]) / 4;
+  const VarianceCurves::Ratios few = small.curves().within(budget, 1).ratios;
+  const VarianceCurves::Ratios many = large.curves().within(2 * budget, 0.5).ratios;
+  CHECK(few.forward == many.forward);
+  for (std::size_t k = 0; k < 2; ++k) {
+    CHECK_THAT(two.weight[k], WithinRel(2 * one.weight[k], 1e-9));
+    CHECK_THAT(many.act[k], WithinRel(few.act[k], 1e-9));
+    CHECK_THAT(many.weight[k], WithinRel(few.weight[k], 1e-9));
+    CHECK(few.weight[k] < 1);
+  }
+}
+
+TEST_CASE("the rows that are looked at lie at random", "[curves]") {
+  Tiny tiny(1);
+  std::vector<double> rows(2400, 1.0);
+  for (std::size_t r = 0; r < rows.size(); r += 5) rows[r] = 3;  // one of each stretch
+  tiny.batch.row_score[0] = rows;
+  tiny.batch.offsets[0] = {0, 400, 800, 1200, 1600, 2000, 2400};
+  // Half of all rows: the large ones, and 3/8 of the others.
+  CHECK_THAT(tiny.curves().at({{1, 1}, {0.5, 1}}).weight[0], WithinRel(1920 * 5 / 3.0, 0.1));
 }
 
 TEST_CASE("ratios before the forward rest on the norms that are expected", "[curves]") {
