@@ -61,6 +61,22 @@ TEST_CASE("residual networks have the parameters of the papers", "[resnet]") {
                     {3, 32, 32}, 10) == 2'748'890);
 }
 
+TEST_CASE("a block of a residual network begins as its shortcut", "[resnet]") {
+  for (const auto& [block, last] :
+       {std::pair("basic", ".norm.1.weight"), std::pair("bottleneck", ".norm.2.weight")}) {
+    ModelFixture f(resnet({std::string("block=") + block}), {3, 8, 8}, 3, 2);
+    int closed = 0;
+    for (const Parameter& parameter : f.model->graph.parameters().list()) {
+      if (parameter.name.find("norm.") == std::string::npos) continue;
+      INFO(parameter.name);
+      closed += parameter.name.ends_with(last);
+      const bool open = parameter.name.ends_with(".weight") && !parameter.name.ends_with(last);
+      CHECK(parameter.init.value == (open ? 1 : 0));
+    }
+    CHECK(closed == 3);
+  }
+}
+
 TEST_CASE("every gradient of a small residual network has the slope of the loss", "[resnet]") {
   for (const char* block : {"basic", "bottleneck", "preact"})
     for (const char* norm : {"batch", "group", "frozen"}) {

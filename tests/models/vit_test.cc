@@ -29,6 +29,20 @@ TEST_CASE("the gradient of a ViT is the slope of its loss", "[model]") {
   check_slope(f, 1e-8);
 }
 
+TEST_CASE("the branches of a ViT start smaller the more of them add up", "[model]") {
+  ModelFixture f(tiny_vit(), kImage, 3, 1);
+  int branches = 0;
+  for (const Parameter& parameter : f.model->graph.parameters().list()) {
+    if (!parameter.name.starts_with("vit.encoder.") || parameter.shape.rank() != 2) continue;
+    INFO(parameter.name);
+    const bool branch = parameter.name.ends_with("output.dense.weight");
+    branches += branch;
+    const auto inputs = static_cast<double>(parameter.shape[1]);
+    CHECK_THAT(parameter.init.value, WithinRel(1 / std::sqrt(branch ? 6 * inputs : inputs), 1e-12));
+  }
+  CHECK(branches == 6);
+}
+
 TEST_CASE("ratios of one give the exact gradient bit for bit", "[model][law]") {
   ModelFixture f(tiny_vit(), kImage, 3, 8);
   check_ratios_of_one(f);
