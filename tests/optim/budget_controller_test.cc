@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/error.h"
+#include "tests/optim/budget_fixture.h"
 #include "tests/optim/controller_settings.h"
 #include "tests/optim/trainer_fixture.h"
 #include "tests/support/catch.h"
@@ -13,52 +13,6 @@
 using namespace vcas;
 
 namespace {
-
-constexpr std::size_t kItems = 32;
-
-ControlledModel two_linears() { return {.gates = 1, .linears = {{0, 2.0, 2.0}, {0, 1.0, 1.0}}}; }
-
-VcasOptions budget_options() {
-  VcasOptions options;
-  options.controller = "budget";
-  options.tau_act = options.tau_w = 0.05;
-  return options;
-}
-
-// Items of orthogonal gradients, of sizes 1, 1/2, 1/3 ...; two rows an item.
-MeasuredBatch batch_of(double scale = 1) {
-  MeasuredBatch batch;
-  batch.items = kItems;
-  batch.tokens.assign(kItems, 1.0);
-  std::vector<double> score;
-  for (std::size_t i = 0; i < kItems; ++i) score.push_back(scale / static_cast<double>(i + 1));
-  batch.item_score = {score};
-  for (int k = 0; k < 2; ++k) {
-    std::vector<double> gram(kItems * kItems, 0.0), rows;
-    std::vector<std::int64_t> offsets = {0};
-    for (std::size_t i = 0; i < kItems; ++i) {
-      gram[i * (kItems + 1)] = score[i] * score[i];
-      rows.insert(rows.end(), {0.9 * score[i], 0.4 * score[i]});
-      offsets.push_back(std::ssize(rows));
-    }
-    batch.gram.push_back(gram);
-    batch.row_score.push_back(rows);
-    batch.offsets.push_back(offsets);
-  }
-  batch.v_act = batch.v_w = batch.drawn_error = batch.drawn_variance = {0, 0};
-  return batch;
-}
-
-// All items and rows are alike: a share that is enough for batch_of() is far from it.
-MeasuredBatch even_batch() {
-  MeasuredBatch even = batch_of();
-  even.item_score = {std::vector<double>(kItems, 1.0)};
-  for (int k = 0; k < 2; ++k) {
-    for (std::size_t i = 0; i < kItems; ++i) even.gram[k][i * (kItems + 1)] = 1;
-    even.row_score[k].assign(2 * kItems, 0.7);
-  }
-  return even;
-}
 
 TrainerOptions trainer_options() {
   TrainerOptions options = TrainerFixture::defaults();
@@ -108,6 +62,11 @@ TEST_CASE("one probe sets ratios within the budget", "[controller]") {
   const double spent = found["spent_act"].get<double>() + found["spent_w"].get<double>();
   CHECK_THAT(spent, WithinRel(0.1, 0.15));
   CHECK(found["kappa"].is_null());
+  VcasOptions bounded = budget_options();
+  bounded.weight_ratio_min = 0.98;
+  BudgetController least(bounded, two_linears(), 1, 1000);
+  CHECK(least.update({batch_of()}).empty());
+  CHECK(least.weight_ratio() == std::vector<double>{0.98, 0.98});
 }
 
 // V_s, pooled over more probes than the sum of squares is, lags: most of the budget stays unspent.
@@ -232,7 +191,7 @@ TEST_CASE("one draw of rows is no reason to draw none for long", "[controller]")
 
 TEST_CASE("batches of several ranks set the mean of their ratios", "[controller][ranks]") {
   MeasuredBatch even = batch_of();  // items of one size: none can be left out as well
-  even.item_score[0].assign(kItems, 0.1);
+  even.item_score[0].assign(kProbeItems, 0.1);
   const auto ratios = [](const std::vector<MeasuredBatch>& probe) {
     BudgetController controller(budget_options(), two_linears(), 1, 1000);
     CHECK(controller.update(probe).empty());
@@ -243,6 +202,28 @@ TEST_CASE("batches of several ranks set the mean of their ratios", "[controller]
   CHECK(std::abs(uneven_alone - even_alone) > 0.1);
   CHECK_THAT(ratios({batch_of(), even}), WithinRel((uneven_alone + even_alone) / 2, 1e-9));
   CHECK_THAT(ratios({even, batch_of()}), WithinRel((uneven_alone + even_alone) / 2, 1e-9));
+
+  MeasuredBatch known = batch_of();
+  known.forward_norm = known.item_score[0];
+  for (const double norm : known.forward_norm) known.forward_score.push_back(std::sqrt(norm));
+  VcasOptions options = budget_options();
+  options.tau_f = 0.3;
+  const auto measured = [&](std::size_t ranks) {
+    BudgetController controller(options, two_linears(), 1, 1000);
+    for (int probe = 0; probe < 2; ++probe)
+      CHECK(controller.update(std::vector(ranks, known)).empty());
+    return controller.measured();
+  };
+  const nlohmann::ordered_json one = measured(1), three = measured(3);
+  CHECK_THAT(one["expected_f"].get<double>() + one["spent_act"].get<double>() +
+                 one["spent_w"].get<double>(),
+             WithinRel(0.4, 0.2));  // that of drops before the forward is in it
+  for (const char* key :
+       {"v_s", "v_f", "v_act", "v_w", "spent_f", "expected_f", "spent_act", "spent_w"}) {
+    INFO(key);
+    CHECK(one[key] > 0);
+    CHECK_THAT(three[key].get<double>(), WithinRel(one[key].get<double>(), 1e-9));
+  }
 }
 
 namespace {
@@ -378,6 +359,46 @@ TEST_CASE("more budget keeps less", "[controller]") {
   }
 }
 
+TEST_CASE("a relative budget is that of the mean linear layer, an absolute one of all together",
+          "[controller]") {
+  VcasOptions options = budget_options();
+  options.sample = "rows";
+  options.budget = GENERATE("relative", "absolute");
+  MeasuredBatch batch = batch_of();
+  for (double& product : batch.gram[1]) product *= 100;
+  for (double& score : batch.row_score[1]) score *= 10;
+  BudgetController controller(options, two_linears(), 1, 1000);
+  for (int probe = 0; probe < 2; ++probe) CHECK(controller.update({batch}).empty());
+  const nlohmann::ordered_json found = controller.measured();
+  const auto v_w = found["v_w_linear"].get<std::vector<double>>();
+  const auto v_s = found["v_s_linear"].get<std::vector<double>>();
+  const double spent = options.budget == "relative" ? (v_w[0] / v_s[0] + v_w[1] / v_s[1]) / 2
+                                                    : (v_w[0] + v_w[1]) / (v_s[0] + v_s[1]);
+  CHECK_THAT(spent, WithinRel(0.05, 0.1));
+}
+
+TEST_CASE("an item ratio is the mean over batches of which thresholds keep more or fewer",
+          "[controller]") {
+  VcasOptions options = budget_options();
+  options.sample = "items";
+  BudgetController fixed(options, two_linears(), 1, 1000), by_norm(options, two_linears(), 1, 1000);
+  MeasuredBatch batch = batch_of();
+  CHECK(fixed.update({batch}).empty());
+  CHECK(by_norm.update({batch}).empty());
+  const double before = fixed.act_ratio()[0], mean = before * kProbeItems;
+  CHECK(fixed.update({batch}).empty());
+  const double best = 2 * fixed.act_ratio()[0] - before;  // of this batch: two probes are pooled
+  const std::vector<double>& score = batch.item_score[0];
+  const double few = GENERATE(0.8, 1.2) * mean;
+  const double level = capped_level(score, std::vector<double>(kProbeItems, 1.0), few);
+  batch.threshold = {nlohmann::json{1 / level, 0.0, 1.0}};
+  ItemThreshold of_step = batch.threshold[0];
+  of_step.follow(score, mean);
+  CHECK(by_norm.update({batch}).empty());
+  const double wanted = best * mean / of_step.kept(score, mean);
+  CHECK_THAT(by_norm.act_ratio()[0], WithinRel((before + wanted) / 2, 0.02));
+}
+
 TEST_CASE("the budget controller samples items alone, or rows, within their own tau",
           "[controller]") {
   VcasOptions options = budget_options();
@@ -420,8 +441,8 @@ TEST_CASE("a linear keeps its ratio while it has no gradient", "[controller]") {
   if (had_one) CHECK(controller.update({batch_of()}).empty());
   const std::vector<double> before = controller.weight_ratio();
   MeasuredBatch batch = had_one ? even_batch() : batch_of();
-  batch.gram[1].assign(kItems * kItems, 0.0);
-  batch.row_score[1].assign(2 * kItems, 0.0);
+  batch.gram[1].assign(kProbeItems * kProbeItems, 0.0);
+  batch.row_score[1].assign(2 * kProbeItems, 0.0);
   CHECK(controller.update({batch}) == "1 of 2 weight ratios stay: their V_s is zero");
   CHECK(controller.weight_ratio()[0] < 1);
   CHECK(controller.weight_ratio()[0] != before[0]);
@@ -429,17 +450,30 @@ TEST_CASE("a linear keeps its ratio while it has no gradient", "[controller]") {
 }
 
 TEST_CASE("curves that Monte Carlo contradicts are complained of", "[controller]") {
+  const double kappa = GENERATE(0.45, 1.0, 2.1);  // times what the curves predict
   BudgetController controller(budget_options(), two_linears(), 1, 1000);
+  const ControlledModel model = two_linears();
   std::string note;
-  for (int probe = 0; probe < 40; ++probe) {
+  for (std::uint64_t probe = 0; probe < 40; ++probe) {
     MeasuredBatch batch = batch_of();
     batch.passes = controller.probe_passes();
     CHECK((batch.passes > 0) == (probe % 10 == 9));
-    batch.v_act = {1, 1};
+    const double v_s = variance_of_sum(batch.gram[0], batch.items);  // of both linears
+    const std::vector<double> relative = {0.5 / v_s, 0.5 / v_s};
+    const VarianceCurves::Variances predicted =
+        VarianceCurves(model, batch, relative, Selection::kSystematic,
+                       {.seed = 1, .stream = Stream::kProbe, .step = probe + 1, .repeat = 1})
+            .at({controller.act_ratio(), controller.weight_ratio()});
+    batch.v_act.assign(2, kappa * predicted.act / 2);
+    for (std::size_t k = 0; k < 2; ++k) batch.v_w[k] = kappa * predicted.weight[k];
     note = controller.update({batch});
-    CHECK(note.empty() == (probe != 29 && probe != 39));
+    CHECK(note.empty() == (kappa == 1 || (probe != 29 && probe != 39)));
   }
-  CHECK_THAT(note, ContainsSubstring("times the variance that the curves predict"));
+  CHECK_THAT(controller.measured()["kappa"].get<double>(), WithinRel(kappa, 1e-9));
+  if (kappa != 1)
+    CHECK(note == fmt::format("sampling adds {:.2f} times the variance that the curves predict, by "
+                              "Monte Carlo on 4 probes",
+                              kappa));
 }
 
 TEST_CASE("settings of the budget controller are checked", "[controller]") {
@@ -524,62 +558,6 @@ TEST_CASE("the water level stays finite where no ratios meet the budget, or all 
   const double lambda = controller.to_json().at("lambda");
   CHECK(lambda > 0);
   CHECK(std::isfinite(lambda));
-}
-
-TEST_CASE("the state of a controller goes to its like only", "[controller]") {
-  VcasOptions options = budget_options();
-  options.cost = "time";
-  BudgetController controller(options, two_linears(), 1, 1000);
-  for (int i = 0; i < 12; ++i) {
-    MeasuredBatch batch = batch_of(1 + 0.1 * i);
-    batch.weight_seconds = {1e-3 / (i + 1), 1e-3};
-    batch.item_seconds = {2e-3};
-    batch.passes = controller.probe_passes();
-    batch.v_act = batch.v_w = {0.01, 0.02};
-    CHECK(controller.update({batch}).empty());
-  }
-  const nlohmann::json state = nlohmann::json::parse(controller.to_json().dump());
-  BudgetController copy(options, two_linears(), 1, 1000);
-  copy.from_json(state);
-  CHECK(copy.to_json() == controller.to_json());
-  CHECK(copy.update({batch_of()}) == controller.update({batch_of()}));
-  CHECK(copy.to_json() == controller.to_json());
-
-  ControlledModel other = two_linears();
-  other.gates = 2;
-  BudgetController of_other(options, other, 1, 1000);
-  CHECK_THROWS_WITH(of_other.from_json(state),
-                    "the state of the VCAS controller has 1 item and 2 weight ratios, the model "
-                    "2 and 2");
-  CHECK_THROWS_WITH(copy.from_json(nlohmann::json::object()),
-                    "the state of the VCAS controller: [json.exception.out_of_range.403] key "
-                    "'squares' not found");
-  CHECK(copy.to_json() == controller.to_json());
-}
-
-TEST_CASE("a state of a controller with a number out of range is refused", "[controller]") {
-  BudgetController controller(budget_options(), two_linears(), 1, 1000);
-  CHECK(controller.update({batch_of()}).empty());
-  const nlohmann::json good = controller.to_json();
-  const auto check = [&](const char* key, const nlohmann::json& value, const std::string& text) {
-    CAPTURE(key, value);
-    nlohmann::json state = good;
-    state[key] = value;
-    CHECK(error_text([&] { controller.from_json(state); }, ExitCode::kBadData) ==
-          fmt::format("the state of the VCAS controller: {} {}", key, text));
-    CHECK(controller.to_json() == good);
-  };
-  check("lambda", -1, "must be at least 1e-31, got -1");
-  check("lambda", 1e300, "must be at most 1e+31, got 1e+300");
-  check("act_ratio", nlohmann::json::array({-0.5}), "must be at least 0, got -0.5");
-  check("weight_ratio", nlohmann::json::array({0.5, 2.0}), "must be at most 1, got 2");
-  for (const char* key : {"forward_ratio", "aim"}) {
-    check(key, 0, "must be above 0, got 0");
-    check(key, -1, "must be above 0, got -1");
-    check(key, 2, "must be at most 1, got 2");
-  }
-  for (const char* key : {"probes", "spent_probes", "verifications", "echo_probes"})
-    check(key, -1, "must be at least 0, got -1");
 }
 
 TEST_CASE("a trainer with a budget samples from its second step on", "[trainer][controller]") {
