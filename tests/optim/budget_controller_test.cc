@@ -224,6 +224,11 @@ TEST_CASE("batches of several ranks set the mean of their ratios", "[controller]
     CHECK(one[key] > 0);
     CHECK_THAT(three[key].get<double>(), WithinRel(one[key].get<double>(), 1e-9));
   }
+  for (const std::string part : {"f", "act", "w"}) {  // both linears are alike
+    INFO(part);
+    CHECK_THAT(one["spent_" + part].get<double>(),
+               WithinRel(one["v_" + part].get<double>() / one["v_s"].get<double>(), 1e-9));
+  }
 }
 
 namespace {
