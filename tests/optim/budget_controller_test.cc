@@ -212,14 +212,16 @@ TEST_CASE("batches of several ranks set the mean of their ratios", "[controller]
     BudgetController controller(options, two_linears(), 1, 1000);
     for (int probe = 0; probe < 2; ++probe)
       CHECK(controller.update(std::vector(ranks, known)).empty());
-    return controller.measured();
+    nlohmann::ordered_json found = controller.measured();
+    found["lambda"] = controller.to_json()["lambda"];
+    return found;
   };
   const nlohmann::ordered_json one = measured(1), three = measured(3);
   CHECK_THAT(one["expected_f"].get<double>() + one["spent_act"].get<double>() +
                  one["spent_w"].get<double>(),
              WithinRel(0.4, 0.2));  // that of drops before the forward is in it
   for (const char* key :
-       {"v_s", "v_f", "v_act", "v_w", "spent_f", "expected_f", "spent_act", "spent_w"}) {
+       {"v_s", "v_f", "v_act", "v_w", "spent_f", "expected_f", "spent_act", "spent_w", "lambda"}) {
     INFO(key);
     CHECK(one[key] > 0);
     CHECK_THAT(three[key].get<double>(), WithinRel(one[key].get<double>(), 1e-9));
