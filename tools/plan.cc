@@ -127,15 +127,16 @@ StepTimes time_steps(RunConfig config, const RunData& data, const std::vector<do
 Json memory_of(const RunConfig& config, const DryRun& run) {
   const MemoryPlan& graph = run.graph().memory();
   const std::size_t gradients = run.graph().parameters().gradients().bytes();
-  const std::size_t planned = run.trainer->planned_bytes(), all = run.device->allocated();
+  const std::size_t optimizer = run.trainer->optimizer().bytes(),
+                    method = run.trainer->method().bytes(), all = run.device->allocated();
   Json json = {{"weights", graph.parameters - gradients},
                {"weight_gradients", gradients},
-               {"optimizer", run.trainer->optimizer().bytes()},
+               {"optimizer", optimizer},
                {"activations", graph.activations},
                {"activation_gradients", graph.gradients},
                {"scratch", graph.scratch + graph.rows},
-               {"method", run.trainer->method().bytes()},
-               {"rest", all - planned},
+               {"method", method},
+               {"rest", all - graph.total() - optimizer - method},
                {"total", all},
                {"program_and_data", resident_bytes()},
                {"free", nullptr},
