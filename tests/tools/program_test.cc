@@ -1,5 +1,7 @@
 #include "tests/tools/program.h"
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -301,9 +303,34 @@ TEST_CASE("compare prints both runs and what was saved") {
   CHECK(json["runs"][0]["flops"]["probe"] == 0);
   // dX at 1/2, dW at 1/4 of an exact backward of the blocks; a head that is always exact
   CHECK_THAT(json["saved"]["formula_backward_flops"].get<double>(), WithinRel(0.625, 1e-6));
+  CHECK_THAT(json["saved"]["formula_flops"].get<double>(), WithinRel(1.25 / 3, 1e-6));
   CHECK(json["saved"]["backward_flops"].get<double>() > 0.5);
   for (const char* name : {"exact", "vcas"})
     CHECK(fs::exists(tiny.path() / "twins" / name / "metrics.jsonl"));
+  const auto both = [&](const std::string& pointer) {
+    const auto of = [&](int run) {
+      return json["runs"][run].at(nlohmann::json::json_pointer(pointer)).get<double>();
+    };
+    return std::pair(of(0), of(1));
+  };
+  const auto seconds = both("/seconds/train"), backward = both("/seconds/backward"),
+             probe = both("/seconds/probe"), flops = both("/flops/total"),
+             accuracy = both("/eval_accuracy");
+  const auto share = [](double part, double whole) { return 1 - part / whole; };
+  const nlohmann::json& saved = json["saved"];
+  CHECK(saved["seconds"] == share(seconds.second, seconds.first));
+  CHECK(saved["backward_seconds"] ==
+        share(backward.second + probe.second, backward.first + probe.first));
+  const double conversion = saved["seconds"].get<double>() / saved["flops"].get<double>();
+  CHECK(saved["conversion"] == conversion);
+  check_contains(
+      content(tiny.path() / "twins/compare.md"),
+      {fmt::format("| TFLOP, counted | {:.4g} | {:.4g} |\n| … saved |  | {:.1f}% |\n",
+                   flops.first / 1e12, flops.second / 1e12, 100 * saved["flops"].get<double>()),
+       fmt::format("| seconds of training | {:.1f} | {:.1f} |\n| … saved |  | {:.1f}% |\n",
+                   seconds.first, seconds.second, 100 * saved["seconds"].get<double>()),
+       fmt::format("| test accuracy | {:.4f} | {:.4f} |\n", accuracy.first, accuracy.second),
+       fmt::format("| time saved / FLOPs saved |  | {:.2f} |\n", conversion)});
 
   const Outcome flag = succeeded(tiny.train({"--compare", "exact", "run.folder=flag"}));
   CHECK(contains(flag.out, "time saved / FLOPs saved"));
@@ -358,6 +385,15 @@ TEST_CASE("bench prints times, rates and memory") {
   CHECK(json["device"] == "cpu");  // that of "auto"
   CHECK(json["precision"] == "f32");
   CHECK(json["probe_seconds"].get<double>() > 0);
+  const nlohmann::json &exact = json["exact"], &sampled = json["sampled"];
+  const double sampled_seconds = sampled["median_seconds"], probe = json["probe_seconds"];
+  CHECK(json["time_ratio"] == exact["median_seconds"].get<double>() / sampled_seconds);
+  CHECK(json["flops_ratio"] == exact["flops"].get<double>() / sampled["flops"].get<double>());
+  CHECK(json["probe_every"] == 5);
+  CHECK(json["probe_share"] == probe / (5 * sampled_seconds + probe));
+  const nlohmann::json plan = nlohmann::json::parse(
+      succeeded(run(tiny.path(), {"plan", "tiny.json", "--no-timing", "--json"})).out);
+  CHECK(exact["flops"] == plan["flops"]["step"]);
   const std::vector<std::string> fixed = {"bench",
                                           "-c",
                                           "tiny.json",
@@ -369,10 +405,20 @@ TEST_CASE("bench prints times, rates and memory") {
   check_contains(given.out, {"sampled at fixed ratios · keep act 0.30-0.30 · w 0.70-0.70 · ",
                              "exact / sampled time", "\nno probes: the ratios are fixed\n"});
   const Outcome fields = succeeded(run(tiny.path(), with(fixed, {"--json"})));
+  const nlohmann::json once = nlohmann::json::parse(fields.out);
   for (const char* key : {"probe_seconds", "probe_every", "probe_share"}) {
     CHECK(json.contains(key));
-    CHECK_FALSE(nlohmann::json::parse(fields.out).contains(key));
+    CHECK_FALSE(once.contains(key));
   }
+  for (const char* kind : {"exact", "sampled"}) {  // families of operations share the one step
+    double seconds = 0;
+    for (const nlohmann::json& family : once[kind]["families"]) seconds += family.get<double>();
+    CHECK_THAT(seconds, WithinRel(once[kind]["median_seconds"].get<double>(), 1e-9));
+  }
+  CHECK_THAT(once["exact_best_flops_per_second"].get<double>(),
+             WithinRel(once["exact"]["flops"].get<double>() /
+                           once["exact"]["median_seconds"].get<double>(),
+                       1e-9));
 }
 
 TEST_CASE("bench samples what the configuration lets it") {

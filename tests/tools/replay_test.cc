@@ -1,5 +1,8 @@
+#include <set>
+#include <sstream>
+
 #include "tests/support/catch.h"
-#include "tests/tools/program.h"
+#include "tests/tools/tiny_text.h"
 
 namespace fs = std::filesystem;
 
@@ -127,4 +130,30 @@ TEST_CASE("replay of a run that is well, and of what is none") {
 
   check_message(run(tiny.path(), {"replay", "out", "--step", "5"}), 2,
                 "error: --step is 5, and the run ended with step 4\n");
+}
+
+TEST_CASE("replay names the items of a step: those of an epoch's steps are all of them") {
+  const TinyRun tiny;
+  succeeded(tiny.train(
+      {"run.folder=out", "train.steps=5", "train.batch_size=64", "train.checkpoint_every=2"}));
+  std::set<std::int64_t> items;
+  for (const char* step : {"1", "2", "3", "4"}) {
+    const std::string text = std::string("items of step ") + step + ": ",
+                      out = succeeded(run(tiny.path(), {"replay", "out", "--step", step})).out;
+    REQUIRE(contains(out, text));
+    std::istringstream line(out.substr(out.find(text) + text.size()));
+    for (std::int64_t item; line >> item;) items.insert(item);
+  }
+  CHECK(items.size() == 256);
+}
+
+TEST_CASE("replay refuses data that are not those of the run", "[text]") {
+  const TinyText tiny;
+  succeeded(tiny.train({"run.folder=out", "train.steps=4", "train.checkpoint_every=2"}));
+  const std::vector<std::string> replay = {"replay", "out", "--step", "4"};
+  succeeded(tiny.vcas(replay));
+  std::string table = content(tiny.path() / "train.tsv");
+  table.replace(table.find("a "), 2, "b ");
+  write_text(tiny.path() / "train.tsv", table);
+  check_failure(tiny.vcas(replay), 78, {"train.tsv has changed since out/checkpoint-2 was saved"});
 }

@@ -480,6 +480,10 @@ TEST_CASE("random words need no files: a run, its evaluation, a bench", "[text]"
   succeeded(on_words({"vcas-train", "run.folder=out", "train.steps=5"}));
   CHECK(contains(content(tiny.path() / "out/last/vocab.txt"), "[MASK]\nw0\nw1\n"));
   CHECK(tiny.eval("out/last")["eval_items"] == 16);
-  const Outcome timed = succeeded(on_words({"bench", "--steps", "1", "--json"}));
-  CHECK(nlohmann::json::parse(timed.out)["time_ratio"] > 0);
+  const nlohmann::json timed = nlohmann::json::parse(
+      succeeded(on_words({"bench", "--steps", "1", "--pad-to", "12", "--json"})).out);
+  CHECK(timed["time_ratio"] > 0);
+  CHECK(timed["padded_to"] == 12);
+  CHECK(timed["padded_over_packed"] ==
+        timed["padded_seconds"].get<double>() / timed["exact"]["median_seconds"].get<double>());
 }
