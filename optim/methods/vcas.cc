@@ -115,7 +115,7 @@ Vcas::Vcas(const Training& training, const VcasOptions& options,
   sampled_.pass.scores_per_token = !options.follows_paper();
   sampled_.pass.echoes = options.echo;
   if (follows_norms()) sampled_.thresholds.resize(controller_->act_ratio().size());
-  if (controller_->adapts() && training.micro_batch > 1 &&
+  if (controller_->adapts() && training.micro_batch > 1 && !lacks_other_batch() &&
       !training.model.graph.sampled_weights().empty())
     probe_ = std::make_unique<VarianceProbe>(
         training.model.graph, training.ops, sampled_,
@@ -140,6 +140,12 @@ Vcas::Vcas(const Training& training, const VcasOptions& options,
     auto_exact_ = std::make_unique<AutoExact>(controlled_model(training_.model.graph));
   finds_forward_ratio_ = forward_ && forward_options.forward_ratio == 0;
   set_ratios();
+}
+
+// Above BatchNorm a probe compares two batches. Those of the same items differ by rounding alone.
+bool Vcas::lacks_other_batch() const {
+  return training_.items > 0 && training_.items <= training_.micro_batch &&
+         mixes_items(training_.model.graph);
 }
 
 // Ranks would wait for the one that keeps most, and a device for the host.
@@ -426,6 +432,12 @@ Method::Complaint Vcas::complaint() const {
         "no linear layer of the model has a sampled weight, so VCAS measures nothing: all keep "
         "ratios stay 1",
         "build blocks with add_linear (models/blocks.h), or set method.type=exact"};
+  if (training_.micro_batch > 1)
+    return {
+        fmt::format("a probe above BatchNorm compares two batches, and one has all {} items of the "
+                    "training data: all keep ratios stay 1 and VCAS saves nothing",
+                    training_.items),
+        "lower train.batch_size, or set method.type=exact"};
   return {
       "probes need two items in a micro-batch and there is one: all keep ratios stay 1 and VCAS "
       "saves nothing",

@@ -69,6 +69,7 @@ class Vcas final : public Method {
 
  private:
   // Whether the number of items that a gate keeps follows the norms of each batch.
+  bool lacks_other_batch() const;
   bool follows_norms() const;
   void set_ratios();
   void restore_thresholds(const nlohmann::json& state);

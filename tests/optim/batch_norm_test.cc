@@ -208,6 +208,23 @@ TEST_CASE("probes leave a network with batch norms as it is, running statistics 
   CHECK(trained(options, 8) != trained(exact, 8));
 }
 
+TEST_CASE("training data of one batch have no other one to probe batch norms with",
+          "[trainer][probe]") {
+  TrainerOptions options = TrainerFixture::defaults();
+  vcas_of(options).controller = GENERATE("paper", "budget");
+  vcas_of(options).tau_act = vcas_of(options).tau_w = 10;
+  options.items = options.batch;
+  TrainerOptions exact = options;
+  exact.method.type = "exact";
+  CHECK(trained(options, 8) == trained(exact, 8));
+  const NormedTraining training(options);
+  CHECK(training.trainer->method().complaint().message ==
+        "a probe above BatchNorm compares two batches, and one has all 16 items of the training "
+        "data: all keep ratios stay 1 and VCAS saves nothing");
+  ++options.items;
+  CHECK(trained(options, 8) != trained(exact, 8));
+}
+
 TEST_CASE("probes above batch norms without a source of batches are refused", "[trainer]") {
   TrainerOptions options = TrainerFixture::defaults();
   std::unique_ptr<Ops> ops = make_ops("cpu");
