@@ -104,6 +104,11 @@ double matthews_correlation(Classes predictions, Classes labels) {
 
 double pearson_correlation(std::span<const double> a, std::span<const double> b) {
   check_sizes(a, b);
+  // The mean of equal values may be off by rounding, and they would seem to vary.
+  const auto is_constant = [](std::span<const double> values) {
+    return std::ranges::min(values) == std::ranges::max(values);
+  };
+  if (is_constant(a) || is_constant(b)) return 0;
   const auto mean = [](std::span<const double> values) {
     return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
   };

@@ -93,6 +93,8 @@ TEST_CASE("correlations agree with SciPy, ties included", "[metrics]") {
   const std::vector<double> constant(40, 3.0);
   CHECK(pearson_correlation(a, constant) == 0);
   CHECK(spearman_correlation(constant, b) == 0);
+  const std::vector<double> tenths(3, 0.1);  // their mean is not 0.1 to the bit
+  CHECK(pearson_correlation(tenths, tenths) == 0);
   CHECK_THAT(pearson_correlation(a, a), WithinAbs(1, 1e-15));
 }
 
