@@ -68,8 +68,8 @@ class Vcas final : public Method {
   std::vector<double> sketch_shares() const;
 
  private:
-  // Whether the number of items that a gate keeps follows the norms of each batch.
   bool lacks_other_batch() const;
+  // Whether the number of items that a gate keeps follows the norms of each batch.
   bool follows_norms() const;
   void set_ratios();
   void restore_thresholds(const nlohmann::json& state);
