@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/hardware.h"
+#include "core/log.h"
 #include "core/progress.h"
 #include "kernels/dry_ops.h"
 #include "optim/methods/sampled_backward.h"
@@ -360,6 +361,9 @@ void plan_run(const LoadedConfig& loaded, const PlanRequest& request) {
   print_warnings(data.warnings);
   Loader loader(*data.train, train_loader_options(config));
   const DryRun run(config, data, loader.steps_per_epoch());
+  const Method::Complaint complaint = run.trainer->method().complaint();
+  if (!complaint.message.empty())
+    log_warning(fmt::format("{}\n  hint: {}", complaint.message, complaint.hint));
   const Batch& batch = loader.next();
   Json plan = facts_of(loaded, data, run, count_exact_step(*run.model, *run.ops, config, batch));
   const bool samples = run.graph().gates() > 0 || !run.graph().sampled_weights().empty();

@@ -95,6 +95,15 @@ TEST_CASE("plan: savings are those of the formula, for each ratio") {
   CHECK(of_program(tiny, {"plan", "--ratio", "0"}).code == 2);
 }
 
+TEST_CASE("plan: a method that cannot save anything says so, as in training") {
+  const TinyRun tiny;
+  const Outcome one = succeeded(of_program(tiny, {"plan", "--no-timing", "train.batch_size=1"}));
+  CHECK(contains(one.err,
+                 "warning: probes need two items in a micro-batch and there is one: all keep "
+                 "ratios stay 1 and VCAS saves nothing\n  hint: raise train.micro_batch"));
+  CHECK_FALSE(contains(succeeded(of_program(tiny, {"plan", "--no-timing"})).err, "saves nothing"));
+}
+
 TEST_CASE("plan: FLOPs of a step are the sum over its micro-batches") {
   const TinyRun tiny;
   const nlohmann::json whole = plan_of(tiny, {"--no-timing"})["flops"],
