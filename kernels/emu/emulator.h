@@ -161,6 +161,7 @@ class Emulator {
   Fiber& fiber_of(unsigned thread);
   void make_ready(std::vector<unsigned>& threads);
   void run_next();
+  unsigned next();
   void arrive_at_barrier(Place place);
   void arrive_at_barrier(NamedBarrier& barrier, unsigned threads, bool waits, Place place);
   MemoryBarrier& memory_barrier(const std::uint64_t* barrier, Place place);
@@ -187,9 +188,8 @@ class Emulator {
   Fiber caller_;
   std::vector<std::unique_ptr<Thread>> thread_;
   std::vector<Warp> warp_;
-  std::vector<unsigned> ready_, waiting_;  // threads; of ready_, those from next_ready_ on
+  std::vector<unsigned> ready_, waiting_;  // threads; the last of ready_ comes next
   std::vector<unsigned> meeting_;          // those of the last collective
-  std::size_t next_ready_ = 0;
   Place barrier_place_{};
   unsigned barrier_round_ = 0;
   // Addresses for release and acquire, in turn. Neighbouring blocks have others: barriers do not

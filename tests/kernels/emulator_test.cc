@@ -175,6 +175,20 @@ __global__ void early_copy_kernel(const float* x, float* y) {
   }
 }
 
+// Two warps tell each other the round. Nothing keeps one from telling the next round too early.
+__global__ void early_round_kernel(int* y) {
+  struct Shared {
+    int value[2];
+  };
+  VCAS_SHARED(Shared, shared);
+  const unsigned warp = threadIdx.x / 32;
+  for (int round = 0; round < 2; ++round) {
+    shared.value[warp] = warp_reduce(round, Maximum{});
+    __syncthreads();
+    y[round * 64 + static_cast<int>(threadIdx.x)] = shared.value[1 - warp];
+  }
+}
+
 enum class LandingFault { kNone, kNoWait, kNoBarrier, kTooFew, kNotFree, kEndsEarly };
 
 // y = x, a number of each thread a round, of which one warp starts the copies and the other waits
@@ -366,6 +380,16 @@ TEST_CASE("a missing barrier shows in some order", "[emulator]") {
     std::vector<int> y(64);
     launched(order, {1}, {64}, 0, missing_barrier_kernel, y.data());
     for (int i = 0; i < 64; ++i) wrong = wrong || y[static_cast<std::size_t>(i)] != 63 - i;
+  }
+  CHECK(wrong);
+}
+
+TEST_CASE("a warp that runs ahead through collectives shows a missing barrier", "[emulator]") {
+  bool wrong = false;
+  for (const ThreadOrder order : kOrders) {
+    std::vector<int> y(128);
+    launched(order, {1}, {64}, 0, early_round_kernel, y.data());
+    for (int i = 0; i < 128; ++i) wrong = wrong || y[static_cast<std::size_t>(i)] != i / 64;
   }
   CHECK(wrong);
 }
