@@ -175,13 +175,14 @@ __device__ void backward_tile_mma(const BackwardPart<T>& of, int first_key,
   };
 
   const int first_query = shape.causal ? first_key : 0;
-  copy_async_wait<0>();
-  __syncthreads();  // the last tile is done with
-  tiles->k.template start_copy<kOfBlock>(
-      Rows(head.in.k, head.in.kv_stride, head.tokens, shape.head_width), first_key);
-  tiles->v.template start_copy<kOfBlock>(
-      Rows(head.in.v, head.in.kv_stride, head.tokens, shape.head_width), first_key);
-  start_stage(first_query);
+  if (first_query < head.queries) {  // else none attends to these keys
+    __syncthreads();                 // the last tile is done with
+    tiles->k.template start_copy<kOfBlock>(
+        Rows(head.in.k, head.in.kv_stride, head.tokens, shape.head_width), first_key);
+    tiles->v.template start_copy<kOfBlock>(
+        Rows(head.in.v, head.in.kv_stride, head.tokens, shape.head_width), first_key);
+    start_stage(first_query);
+  }
   Square dk[kColumns] = {}, dv[kColumns] = {};
   for (int first = first_query; first < head.queries; first += kQueries) {
     copy_async_wait<0>();

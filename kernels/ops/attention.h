@@ -21,7 +21,7 @@ inline void check_attention(const Tensor& y, const Tensor& query, const Tensor& 
 // Query i, head h and key j of an item draw half a word of a Philox draw (kernels/dropout.h):
 // the low half of word j % 4 where i % 16 < 8, else the high half. Without i's bit of 8, the query
 // is row r of the full batch. The draw has index (r * heads + h) * 2^20 + j / 4.
-// With `query` only the first row of each item is a query.
+// With `query` only the first row of each item is a query. Each item then has rows.
 // y and lse then have N rows, and qkv holds key and value.
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";

@@ -337,6 +337,7 @@ TEST_CASE("attention on tensor cores", "[attention][tensor_core]") {
       check_backward(t, problem, 0, {}, true);
       check_backward(t, problem, 0.2, {.narrow = true}, true);
       check_backward(t, problem, 0.2, {.first = true, .narrow = true}, true);
+      check_backward(t, problem, 0, {.first = true, .causal = true}, true);
       check_forward(t, problem, 0, {.causal = true}, true);
       check_backward(t, problem, 0.2, {.causal = true}, true);
     }

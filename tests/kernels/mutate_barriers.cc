@@ -29,6 +29,8 @@ const SampleSize kRounds = {.items = 2200, .tokens = 1, .width = 4};
 const SampleSize kFewItems = {.items = 60, .tokens = 8, .width = 48};
 const SampleSize kIndependentDraws = {
     .items = 2200, .tokens = 1, .width = 4, .selection = Selection::kBernoulli};
+// Rows that do not lie on packs, so that no lane holds a part.
+const SampleSize kOddRows = {.items = 4, .tokens = 4, .width = 35};
 // A sum over more rows than are on their way at once.
 const SampleSize kLongSum = {.items = 12, .tokens = 49, .width = 48, .hidden = 80, .keep = 3};
 // A gathered product by specialized warps.
@@ -63,6 +65,8 @@ Outputs outputs(emu::ThreadOrder order) {
   collect(*ops, calls.make<Draw>());
   collect(*ops, calls.make<NarrowRows>());
   collect(*ops, calls.make<DrawItems>());
+  Samples odd(*ops, kOddRows);
+  collect(*ops, odd.make<LayerNormForward>());
   Samples few(*ops, kFewItems);
   collect(*ops, few.make<DrawItems>());
   Samples independent(*ops, kIndependentDraws);
