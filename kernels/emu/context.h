@@ -93,8 +93,12 @@ class Context {
   // Acts as a device that is behind: nothing has arrived before it is received.
   std::unique_ptr<Mailbox> make_mailbox(std::size_t bytes);
   std::unique_ptr<Timeline> make_timeline() { return make_host_timeline(); }
-  // Workspace. It holds until the next call.
-  void* scratch(std::size_t bytes) { return at_least(branches_[in_side_].scratch, bytes); }
+  // Workspace. It holds until the next call, which makes all of it NaN.
+  void* scratch(std::size_t bytes) {
+    void* const data = at_least(branches_[in_side_].scratch, bytes);
+    in_order([=] { std::memset(data, 0xFF, bytes); });
+    return data;
+  }
   // So many counts of 0, which kernels leave at 0 (ends_last).
   unsigned* counts(std::size_t number) {
     return static_cast<unsigned*>(at_least(branches_[in_side_].counts, number * sizeof(unsigned)));
@@ -203,6 +207,10 @@ class Context {
   template <class Work>
   void queue(const Work& work) {
     if (!captured_) ++launches_;
+    in_order(work);
+  }
+  template <class Work>
+  void in_order(const Work& work) {
     if (in_side_)
       return now_or_captured([=, this, ticket = last_ticket_ + 1] {
         late_ ? put_off_.push_back({ticket, work}) : work();

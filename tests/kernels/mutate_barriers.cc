@@ -25,6 +25,7 @@ const SampleSize kSizes[] = {
     {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = 1},
     {.items = 6, .tokens = 49, .width = 48, .hidden = 80, .heads = 2, .patch = 4, .keep = 3}};
 const SampleSize kRounds = {.items = 2200, .tokens = 1, .width = 4};
+const SampleSize kEchoes = {.items = 600, .tokens = 1, .width = 4, .keep = 3};
 // A draw by one warp of scores that others have written.
 const SampleSize kFewItems = {.items = 60, .tokens = 8, .width = 48};
 const SampleSize kIndependentDraws = {
@@ -65,6 +66,8 @@ Outputs outputs(emu::ThreadOrder order) {
   collect(*ops, calls.make<Draw>());
   collect(*ops, calls.make<NarrowRows>());
   collect(*ops, calls.make<DrawItems>());
+  Samples echoes(*ops, kEchoes);
+  collect(*ops, echoes.make<DrawEcho>());
   Samples odd(*ops, kOddRows);
   collect(*ops, odd.make<LayerNormForward>());
   Samples few(*ops, kFewItems);

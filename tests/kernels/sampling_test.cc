@@ -430,6 +430,7 @@ TEST_CASE("draws keep each row as often as its probability says", "[sampling]") 
     const std::vector<double> fractional{0, 0.3, 0.9, 1, 0.05, 0.4, 0};
     check_frequencies(t, fractional, 2.65);
     check_frequencies(t, fractional, 2.65, 3);
+    check_frequencies(t, {1, 1, 1, 1, 1}, 2, 2);
   });
 }
 

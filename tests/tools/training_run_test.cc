@@ -76,8 +76,7 @@ TEST_CASE("metrics have one form in a run and a comparison, and the start says h
 
   const std::vector<nlohmann::json> lines = vcas::read_metrics(tiny.path() / "out/metrics.jsonl");
   const nlohmann::json& start = lines.front();
-  CHECK(start["time"] < 1);
-  CHECK(lines.back()["time"] > 0);
+  CHECK(start["time"] < lines.back()["time"]);
   CHECK_THAT(start["date"].get<std::string>(), Catch::Matchers::Matches("20..-..-..T..:..:..Z"));
   CHECK(start["host"].get<std::string>() != "");
   CHECK(start["device"] == "cpu");  // that of "auto"
