@@ -347,12 +347,6 @@ class ConfigReader {
     return section.key.empty() ? "" : fmt::format(" in \"{}\"", name_of(section));
   }
 
-  static Setting* find_child(Setting& section, const std::string& name) {
-    for (Setting& child : section.children)
-      if (child.name == name) return &child;
-    return nullptr;
-  }
-
   // Settings of kinds that are not chosen, and what chooses among these kinds.
   struct Foreign {
     std::vector<Setting*> settings;
@@ -407,7 +401,8 @@ class ConfigReader {
   }
 
   Setting* find_member(Setting& section, const std::string& name) {
-    if (Setting* child = find_child(section, name)) return child;
+    for (Setting& child : section.children)
+      if (child.name == name) return &child;
     for (Setting* setting : all_settings(root_))
       if (setting->former_key == section.key + "." + name) return setting;
     return nullptr;
