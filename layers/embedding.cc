@@ -28,18 +28,16 @@ class Embedding final : public Layer {
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {
-    exec.ops.run(EmbeddingForward{.y = io.output,
-                                  .table = io.parameters[0],
-                                  .tokens = io.inputs[0].reshaped({io.inputs[0].rows()})});
+    exec.ops.run(EmbeddingForward{
+        .y = io.output, .table = io.parameters[0], .tokens = as_vector(io.inputs[0])});
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
     if (!io.gradients[0]) return;
-    exec.ops.run(
-        EmbeddingBackward{.dtable = io.gradients[0],
-                          .dy = io.dy,
-                          .tokens_full = io.inputs_full[0].reshaped({io.inputs_full[0].rows()}),
-                          .row = io.rows.of(io.input_specs[0].layout).row});
+    exec.ops.run(EmbeddingBackward{.dtable = io.gradients[0],
+                                   .dy = io.dy,
+                                   .tokens_full = as_vector(io.inputs_full[0]),
+                                   .row = io.rows.of(io.input_specs[0].layout).row});
   }
 
  private:

@@ -24,8 +24,8 @@ class LayerNorm final : public Layer {
   void forward(Exec& exec, const ForwardIo& io) const override {
     LayerNormForward norm{.y = io.output,
                           .y_norm = io.output_norm,
-                          .center = io.saved[0].reshaped({io.saved[0].rows()}),
-                          .rstd = io.saved[1].reshaped({io.saved[1].rows()}),
+                          .center = as_vector(io.saved[0]),
+                          .rstd = as_vector(io.saved[1]),
                           .x = io.inputs[0],
                           .gamma = io.parameters[0],
                           .beta = io.parameters[1],
@@ -40,19 +40,18 @@ class LayerNorm final : public Layer {
 
   void backward(Exec& exec, const BackwardIo& io) const override {
     if (!io.dx[0] && !io.gradients[0]) return;
-    const LayerNormBackward norm{
-        .dx = io.dx[0],
-        .added = io.added[0],
-        .dx_norm = io.dx_norm,
-        .dgamma = io.gradients[0],
-        .dbeta = io.gradients[1],
-        .dy = io.dy,
-        .x_full = io.inputs_full[0],
-        .center_full = io.saved_full[0].reshaped({io.saved_full[0].rows()}),
-        .rstd_full = io.saved_full[1].reshaped({io.saved_full[1].rows()}),
-        .gamma = io.parameters[0],
-        .row = io.rows.of(io.input_specs[0].layout).row,
-        .accumulate_parameters = io.gradients.adds};
+    const LayerNormBackward norm{.dx = io.dx[0],
+                                 .added = io.added[0],
+                                 .dx_norm = io.dx_norm,
+                                 .dgamma = io.gradients[0],
+                                 .dbeta = io.gradients[1],
+                                 .dy = io.dy,
+                                 .x_full = io.inputs_full[0],
+                                 .center_full = as_vector(io.saved_full[0]),
+                                 .rstd_full = as_vector(io.saved_full[1]),
+                                 .gamma = io.parameters[0],
+                                 .row = io.rows.of(io.input_specs[0].layout).row,
+                                 .accumulate_parameters = io.gradients.adds};
     if (io.leaves_dx && norm.dx)
       exec.norm = norm;
     else

@@ -28,7 +28,7 @@ inline std::vector<int> loss_inputs(const PlanInput& in) {
 
 // [rows of the loss]; empty: all 1.
 inline Tensor loss_weight(std::span<const Tensor> inputs) {
-  return inputs.size() < 3 || !inputs[2] ? Tensor{} : inputs[2].reshaped({inputs[2].rows()});
+  return inputs.size() < 3 ? Tensor{} : as_vector(inputs[2]);
 }
 
 }  // namespace vcas

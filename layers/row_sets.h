@@ -16,6 +16,9 @@ inline Tensor rows_from(const Tensor& all, std::int64_t first) {
   return {data, all.dtype, {all.rows() - first, all.width()}};
 }
 
+// A tensor of width 1 as a vector, [rows].
+inline Tensor as_vector(const Tensor& column) { return column.reshaped({column.rows()}); }
+
 // The row sets of all layouts of a graph, for the same items.
 class RowSets {
  public:

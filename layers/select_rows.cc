@@ -24,9 +24,8 @@ class SelectRows final : public Layer {
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {
-    exec.ops.run(EmbeddingForward{.y = io.output,
-                                  .table = io.inputs[0],
-                                  .tokens = io.inputs[1].reshaped({io.inputs[1].rows()})});
+    exec.ops.run(
+        EmbeddingForward{.y = io.output, .table = io.inputs[0], .tokens = as_vector(io.inputs[1])});
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
@@ -36,7 +35,7 @@ class SelectRows final : public Layer {
     const RowSet& selected = io.rows.of(io.input_specs[1].layout);
     exec.ops.run(ScatterRows{.dx = io.dx[0],
                              .dy = io.dy,
-                             .index_full = io.inputs_full[1].reshaped({io.inputs_full[1].rows()}),
+                             .index_full = as_vector(io.inputs_full[1]),
                              .row = selected.row,
                              .item = rows.item,
                              .dy_offsets = selected.offsets,

@@ -28,11 +28,10 @@ class SoftmaxCrossEntropy final : public Layer {
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {
-    const Shape rows{io.inputs[0].rows()};
-    exec.ops.run(CrossEntropyForward{.loss = io.output.reshaped(rows),
-                                     .correct = io.saved[0].reshaped(rows),
+    exec.ops.run(CrossEntropyForward{.loss = as_vector(io.output),
+                                     .correct = as_vector(io.saved[0]),
                                      .logits = io.inputs[0],
-                                     .labels = io.inputs[1].reshaped(rows),
+                                     .labels = as_vector(io.inputs[1]),
                                      .weight = loss_weight(io.inputs),
                                      .smoothing = smoothing(exec)});
   }
@@ -41,7 +40,7 @@ class SoftmaxCrossEntropy final : public Layer {
     if (!io.dx[0]) return;
     exec.ops.run(CrossEntropyBackward{.dlogits = io.dx[0],
                                       .logits = io.inputs_full[0],
-                                      .labels = io.inputs_full[1].reshaped({io.dx[0].rows()}),
+                                      .labels = as_vector(io.inputs_full[1]),
                                       .weight = loss_weight(io.inputs_full),
                                       .smoothing = smoothing(exec),
                                       .scale = io.loss_scale});

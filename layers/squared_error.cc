@@ -23,19 +23,17 @@ class SquaredError final : public Layer {
   }
 
   void forward(Exec& exec, const ForwardIo& io) const override {
-    const Shape items{io.inputs[0].rows()};
-    exec.ops.run(SquaredErrorForward{.loss = io.output.reshaped(items),
-                                     .prediction = io.inputs[0].reshaped(items),
-                                     .target = io.inputs[1].reshaped(items),
+    exec.ops.run(SquaredErrorForward{.loss = as_vector(io.output),
+                                     .prediction = as_vector(io.inputs[0]),
+                                     .target = as_vector(io.inputs[1]),
                                      .weight = loss_weight(io.inputs)});
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
     if (!io.dx[0]) return;
-    const Shape items{io.dx[0].rows()};
-    exec.ops.run(SquaredErrorBackward{.dprediction = io.dx[0].reshaped(items),
-                                      .prediction = io.inputs_full[0].reshaped(items),
-                                      .target = io.inputs_full[1].reshaped(items),
+    exec.ops.run(SquaredErrorBackward{.dprediction = as_vector(io.dx[0]),
+                                      .prediction = as_vector(io.inputs_full[0]),
+                                      .target = as_vector(io.inputs_full[1]),
                                       .weight = loss_weight(io.inputs_full),
                                       .scale = io.loss_scale});
   }
