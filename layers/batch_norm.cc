@@ -59,20 +59,13 @@ class BatchNorm final : public Layer {
     const RowSet& rows_dx = io.rows_dx.of(layout);
     const std::int64_t dropped = full.items - rows.items, echoes = rows_dx.items - rows.items;
     VCAS_CHECK(frozen_ || dropped == 0 || echoes > 0, "dropped items without echoes");
-    exec.ops.run(GroupNormBackward{.dx = io.dx[0],
-                                   .added = io.added[0],
-                                   .dx_norm = io.dx_norm,
-                                   .dgamma = io.gradients[0],
-                                   .dbeta = io.gradients[1],
-                                   .dy = io.dy,
-                                   .x_full = io.inputs_full[0],
-                                   .mean_full = io.saved_full[0].first_rows(1),
-                                   .rstd_full = io.saved_full[1].first_rows(1),
-                                   .gamma = io.parameters[0],
-                                   .row = rows_dx.row,
-                                   .echo_scale = echo_scale(dropped, echoes),
-                                   .fixed = frozen_ || !exec.training,
-                                   .accumulate_parameters = io.gradients.adds});
+    auto norm = norm_backward<GroupNormBackward>(io);
+    norm.mean_full = io.saved_full[0].first_rows(1);
+    norm.rstd_full = io.saved_full[1].first_rows(1);
+    norm.row = rows_dx.row;
+    norm.echo_scale = echo_scale(dropped, echoes);
+    norm.fixed = frozen_ || !exec.training;
+    exec.ops.run(norm);
   }
 
  private:

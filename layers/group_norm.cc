@@ -41,20 +41,13 @@ class GroupNorm final : public Layer {
   void backward(Exec& exec, const BackwardIo& io) const override {
     if (!io.dx[0] && !io.gradients[0]) return;
     const RowSet& rows = io.rows.of(io.input_specs[0].layout);
-    exec.ops.run(GroupNormBackward{.dx = io.dx[0],
-                                   .added = io.added[0],
-                                   .dx_norm = io.dx_norm,
-                                   .dgamma = io.gradients[0],
-                                   .dbeta = io.gradients[1],
-                                   .dy = io.dy,
-                                   .x_full = io.inputs_full[0],
-                                   .mean_full = io.saved_full[0],
-                                   .rstd_full = io.saved_full[1],
-                                   .gamma = io.parameters[0],
-                                   .row = rows.row,
-                                   .item = rows.item,
-                                   .offsets = rows.offsets,
-                                   .accumulate_parameters = io.gradients.adds});
+    auto norm = norm_backward<GroupNormBackward>(io);
+    norm.mean_full = io.saved_full[0];
+    norm.rstd_full = io.saved_full[1];
+    norm.row = rows.row;
+    norm.item = rows.item;
+    norm.offsets = rows.offsets;
+    exec.ops.run(norm);
   }
 
  private:

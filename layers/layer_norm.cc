@@ -40,18 +40,10 @@ class LayerNorm final : public Layer {
 
   void backward(Exec& exec, const BackwardIo& io) const override {
     if (!io.dx[0] && !io.gradients[0]) return;
-    const LayerNormBackward norm{.dx = io.dx[0],
-                                 .added = io.added[0],
-                                 .dx_norm = io.dx_norm,
-                                 .dgamma = io.gradients[0],
-                                 .dbeta = io.gradients[1],
-                                 .dy = io.dy,
-                                 .x_full = io.inputs_full[0],
-                                 .center_full = as_vector(io.saved_full[0]),
-                                 .rstd_full = as_vector(io.saved_full[1]),
-                                 .gamma = io.parameters[0],
-                                 .row = io.rows.of(io.input_specs[0].layout).row,
-                                 .accumulate_parameters = io.gradients.adds};
+    auto norm = norm_backward<LayerNormBackward>(io);
+    norm.center_full = as_vector(io.saved_full[0]);
+    norm.rstd_full = as_vector(io.saved_full[1]);
+    norm.row = io.rows.of(io.input_specs[0].layout).row;
     if (io.leaves_dx && norm.dx)
       exec.norm = norm;
     else

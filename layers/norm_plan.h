@@ -27,4 +27,18 @@ inline NodePlan norm_plan(const ValueSpec& x, const SavedSpec& statistic, double
   return plan;
 }
 
+// What the backward of each is given, but for its statistics and rows.
+template <class Backward>
+Backward norm_backward(const BackwardIo& io) {
+  return {.dx = io.dx[0],
+          .added = io.added[0],
+          .dx_norm = io.dx_norm,
+          .dgamma = io.gradients[0],
+          .dbeta = io.gradients[1],
+          .dy = io.dy,
+          .x_full = io.inputs_full[0],
+          .gamma = io.parameters[0],
+          .accumulate_parameters = io.gradients.adds};
+}
+
 }  // namespace vcas
