@@ -131,9 +131,8 @@ void Graph::finish(Ops& ops, const GraphLimits& limits) {
                   "use the device cpu or emu, or operations in place of loops (docs/layer_api.md)");
   }
   // A layer that mixes items would mix padding with them.
-  pads_ = ops.queues() && std::ranges::all_of(plan_.nodes, [](const GraphNode& node) {
-            return node.plan.coupling == RowCoupling::kRows ||
-                   node.plan.coupling == RowCoupling::kItems;
+  pads_ = ops.queues() && std::ranges::none_of(plan_.nodes, [](const GraphNode& node) {
+            return mixes_items(node.plan.coupling);
           });
   parameters_ = Parameters(ops, plan_.dtype, std::move(plan_.parameters), std::move(plan_.state),
                            limits.ranks);

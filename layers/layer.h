@@ -53,6 +53,7 @@ enum class RowCoupling {
   kBatchLinear,  // rows of other items, and dx is linear in dy: backward writes echoes
   kBatch,        // rows of other items
 };
+constexpr bool mixes_items(RowCoupling coupling) { return coupling >= RowCoupling::kBatchLinear; }
 
 struct PlanInput {
   std::span<const ValueSpec> inputs;

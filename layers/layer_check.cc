@@ -215,10 +215,9 @@ void check_one_layout(const LayerCase& test, std::vector<std::string>& faults, b
     check_calls(bench, dy, got.gradients, tolerance);
     if (bench.can_repeat()) check_repeated(bench, got.y, dy, got.gradients);
     const RowCoupling coupling = bench.plan().coupling;
-    if (!test.loss && (coupling == RowCoupling::kRows || coupling == RowCoupling::kItems))
-      check_compact(bench, dy, tolerance);
+    if (!test.loss && !mixes_items(coupling)) check_compact(bench, dy, tolerance);
     if (!test.loss && coupling == RowCoupling::kBatchLinear) check_echoes(bench, dy, tolerance);
-    if (coupling == RowCoupling::kRows || coupling == RowCoupling::kItems) {
+    if (!mixes_items(coupling)) {
       Bench padded(test, dtype, faults, 3);
       const std::string what = "with rows of zeros behind the last item";
       padded.expect_close(padded.forward(), got.y, tolerance, "output " + what);

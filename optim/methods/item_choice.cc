@@ -14,7 +14,7 @@ namespace {
 // The name of a layer that mixes the items of a batch; empty: there is none.
 std::string find_mixing(const Graph& graph) {
   for (const GraphNode& node : graph.plan().nodes)
-    if (node.layer && node.plan.coupling >= RowCoupling::kBatchLinear) return node.name;
+    if (mixes_items(node.plan.coupling)) return node.name;
   return {};
 }
 
