@@ -208,7 +208,7 @@ class SamplingChecker {
         kinds_(kinds_of(graph_, options.ratio, options.reload != nullptr)),
         row_variance_{nullptr, DType::kF64, {std::ssize(graph_.sampled_weights())}} {
     VCAS_CHECK(options.draws >= 2, "a standard error needs two draws");
-    row_buffer_ = Buffer(ops, std::vector<Tensor*>{&row_variance_});
+    row_buffer_ = Buffer(ops, {&row_variance_});
     const PhiloxAddress address = address_of(options.seed, 0);
     signs_.resize(graph_.parameters().gradients().elements());
     for (std::size_t i = 0; i < signs_.size(); i += sizeof(std::uint32_t[4])) {

@@ -35,7 +35,7 @@ ForwardSample::ForwardSample(const Training& training, const ForwardOptions& opt
                 "method.forward: this model has no gate, where gradient norms of items are read",
                 "set method.forward=false");
   pass_norm_ = {nullptr, statistics_dtype(graph.dtype()), {training.micro_batch}};
-  norms_ = Buffer(ops_, std::vector<Tensor*>{&pass_norm_});
+  norms_ = Buffer(ops_, {&pass_norm_});
   reader_.set(graph.gates() - 1, pass_norm_);
 }
 

@@ -35,7 +35,7 @@ ItemMemory::ItemMemory(const Training& training, std::string name, NeedsAll need
   memory_.assign(training.items, kNeverSeen);
   const DType wide = statistics_dtype(training.model.graph.dtype());
   numbers_ = {nullptr, wide, {kSlots * batch_}};
-  buffer_ = Buffer(ops_, std::vector<Tensor*>{&numbers_});
+  buffer_ = Buffer(ops_, {&numbers_});
   for (auto& mailbox : mailboxes_) mailbox = ops_.make_mailbox(batch_ * dtype_bytes(wide));
 }
 

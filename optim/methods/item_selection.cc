@@ -37,7 +37,7 @@ BackwardSelection::BackwardSelection(const Training& training, const std::string
                 "raise train.micro_batch or train.batch_size, or choose another method.type");
   norm_ = {nullptr, statistics_dtype(graph.dtype()), {training.micro_batch}};
   VCAS_CHECK(norm_.dtype == DType::kF32, "norms of items are f32");
-  buffer_ = Buffer(training.ops, std::vector<Tensor*>{&norm_});
+  buffer_ = Buffer(training.ops, {&norm_});
 }
 
 void BackwardSelection::add_cost(FormulaFlops& formula) const {
