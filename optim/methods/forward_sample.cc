@@ -23,7 +23,6 @@ std::span<const RowSets> ItemNormReader::at_gate(Exec& exec, const GateSite& sit
 ForwardSample::ForwardSample(const Training& training, const ForwardOptions& options,
                              NeedsAll needs_all)
     : ItemMemory(training, "SampleF", std::move(needs_all)),
-      ops_(training.ops),
       step_items_(training.batch * training.ranks->size()),
       floor_(options.forward_floor),
       ratio_(options.forward_ratio),
@@ -35,7 +34,7 @@ ForwardSample::ForwardSample(const Training& training, const ForwardOptions& opt
                 "method.forward: this model has no gate, where gradient norms of items are read",
                 "set method.forward=false");
   pass_norm_ = {nullptr, statistics_dtype(graph.dtype()), {training.micro_batch}};
-  norms_ = Buffer(ops_, {&pass_norm_});
+  norms_ = Buffer(training.ops, {&pass_norm_});
   reader_.set(graph.gates() - 1, pass_norm_);
 }
 

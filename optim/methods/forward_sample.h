@@ -91,7 +91,6 @@ class ForwardSample final : public ItemMemory {
   // docs/decisions/0007-forward-draw.md
   float renewed(float known, float norm, float weight) override;
 
-  Ops& ops_;
   std::int64_t step_items_;  // on all ranks
   double floor_, ratio_;
   NormForecast forecast_;
