@@ -22,8 +22,7 @@ class LossMemory final : public ItemMemory {
  public:
   LossMemory(const Training& training, const InfoBatchOptions& options)
       : ItemMemory(training, "InfoBatch",
-                   [end = options.prune_until * static_cast<double>(training.total_steps)](
-                       std::int64_t step) { return static_cast<double>(step) >= end; }),
+                   [this](std::int64_t step) { return static_cast<double>(step) >= end_; }),
         steps_per_epoch_(
             std::max<std::int64_t>(training.items / (training.batch * training.ranks->size()), 1)),
         end_(options.prune_until * static_cast<double>(training.total_steps)),
