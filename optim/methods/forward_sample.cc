@@ -48,7 +48,7 @@ ForwardSample::Forecast ForwardSample::forecast(std::span<const std::int64_t> it
                                                 std::span<const double> rows) const {
   std::vector<double> before;
   for (std::size_t i = 0; i < rows.size(); ++i)
-    before.push_back(static_cast<double>(number_of(items[i])));
+    before.push_back(static_cast<double>(memory()[items[i]]));
   Forecast out{.norm = forecast_.of(before), .score = {}};
   double sum = 0, seen = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {

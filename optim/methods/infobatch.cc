@@ -50,7 +50,7 @@ class LossMemory final : public ItemMemory {
     }
     std::vector<double> score;
     for (const std::int64_t item : items) {
-      const float loss = number_of(item);
+      const float loss = memory()[item];
       const bool open = loss != kNeverSeen && static_cast<double>(loss) < mean_loss_;
       score.push_back(open ? 1 : std::numeric_limits<double>::infinity());
     }

@@ -47,9 +47,8 @@ class ItemMemory : public ItemChooser {
   // `weight`: how many items it stood for in its step.
   virtual float renewed(float /*known*/, float number, float /*weight*/) { return number; }
 
+  // The number of each item; kNeverSeen.
   std::span<const float> memory() const { return memory_; }
-  // The number of an item; kNeverSeen.
-  float number_of(std::int64_t item) const { return memory_[item]; }
   // Makes all numbers so many times as large.
   void scale_numbers(float factor);
   RandomKey key(std::int64_t step) const {
