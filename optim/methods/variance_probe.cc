@@ -86,11 +86,7 @@ void ExactLook::flush(Exec& exec) {
 
 VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled,
                              const Options& options)
-    : graph_(graph),
-      ops_(ops),
-      sampled_backward_(sampled),
-      options_(options),
-      no_gradients_(graph.parameters().size()) {
+    : graph_(graph), ops_(ops), sampled_backward_(sampled), options_(options) {
   const std::int64_t linears = std::ssize(graph.sampled_weights());
   const std::int64_t items = options.most_items > 0 ? options.most_items : graph.limits().max_items;
   const std::int64_t compared = std::min(items, kMostItemsCompared);
@@ -245,8 +241,9 @@ void VarianceProbe::sampled_backwards(Exec& exec, const BackwardContext& context
   pass.samples_rows = false;
   pass.moves_thresholds = false;
   sampled_backward_.sketches.space = exact_.sketches.space;
+  const std::vector<Tensor> nowhere(graph_.parameters().size());
   BackwardContext sampled = context;
-  sampled.gradients.tensors = no_gradients_;
+  sampled.gradients.tensors = nowhere;
   sampled.buckets = {};
   sampled.hooks = &sampled_backward_;
   const auto passes = static_cast<std::size_t>(batches_.back().passes);

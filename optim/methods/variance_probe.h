@@ -115,7 +115,6 @@ class VarianceProbe {
   std::vector<SampledLook> sampled_;   // [pass]
   std::vector<GradientSketch> other_;  // [linear] of the other batch, if a layer mixes items
   std::int64_t other_items_ = 0;
-  std::vector<Tensor> no_gradients_;
   std::vector<MeasuredBatch> batches_;
 };
 
