@@ -18,8 +18,8 @@ void GradientSketches::flush(Exec& exec) {
   std::vector<std::pair<ItemSketch, ColumnSum>> of_draws;
   for (const WeightUse& use : waiting_) {
     const GradientSketch& linear = linears[use.site];
-    const std::int64_t items = use.rows.items, buckets = linear.out_buckets * linear.in_buckets;
-    const ItemSketch sketch{.sketch = {space.data, space.dtype, {items, buckets}},
+    const std::int64_t items = use.rows.items;
+    const ItemSketch sketch{.sketch = {space.data, space.dtype, {items, linear.buckets()}},
                             .dy = use.dy,
                             .x_full = use.x_full,
                             .row = use.rows.row,

@@ -19,6 +19,8 @@ struct GradientSketch {
   Tensor drawn;           // S [A * B]: of the gradient of rows that SampleW draws systematically
   Tensor drawn_variance;  // f64 [1]: of that draw by Eq. 3
   double drawn_ratio = 1;
+
+  std::int64_t buckets() const { return out_buckets * in_buckets; }
 };
 
 // Items whose inner products and row scores are kept, at most: the first of a batch.

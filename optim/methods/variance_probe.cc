@@ -107,24 +107,21 @@ VarianceProbe::VarianceProbe(Graph& graph, Ops& ops, SampledBackward& sampled,
   sampled_.resize(options.most_passes);
   for (SampledLook& look : sampled_) {
     look.linears = exact_.sketches.linears;
-    for (GradientSketch& linear : look.linears)
-      want(linear.total, wide, {linear.out_buckets * linear.in_buckets});
+    for (GradientSketch& linear : look.linears) want(linear.total, wide, {linear.buckets()});
     want(look.weight_variance, DType::kF64, {linears});
   }
   if (mixes_items(graph)) other_ = exact_.sketches.linears;
-  for (GradientSketch& linear : other_)
-    want(linear.total, wide, {linear.out_buckets * linear.in_buckets});
+  for (GradientSketch& linear : other_) want(linear.total, wide, {linear.buckets()});
   std::int64_t most_buckets = 0;
   for (std::int64_t k = 0; k < linears; ++k) {
     GradientSketch& linear = exact_.sketches.linears[k];
-    const std::int64_t buckets = linear.out_buckets * linear.in_buckets;
-    most_buckets = std::max(most_buckets, buckets);
-    want(linear.total, wide, {buckets});
+    most_buckets = std::max(most_buckets, linear.buckets());
+    want(linear.total, wide, {linear.buckets()});
     if (other_.empty()) want(linear.gram, wide, {compared, compared});
     const std::int64_t most_rows = graph.plan().max_rows(graph.weight_layout(static_cast<int>(k)));
     if (!options.curves) continue;
     want(linear.row_score, wide, {most_rows});
-    want(linear.drawn, wide, {buckets});
+    want(linear.drawn, wide, {linear.buckets()});
     want(linear.drawn_variance, DType::kF64, {1});
   }
   measured_ = Buffer(ops, measured);
@@ -315,7 +312,7 @@ void VarianceProbe::receive() {
                                                          variance_of_two(host, k)));
     if (linear.row_score)
       batch.row_score.push_back(values(host, linear.row_score, batch.offsets[k].back()));
-    const std::int64_t buckets = linear.total.elements();
+    const std::int64_t buckets = linear.buckets();
     const std::vector<double> exact = values(host, linear.total, buckets);
     if (linear.drawn_ratio < 1) {
       batch.drawn_error[k] = squared_distance(values(host, linear.drawn, buckets), exact);
@@ -337,7 +334,7 @@ std::vector<double> VarianceProbe::sketch_shares() const {
   for (std::size_t k = 0; k < exact_.sketches.linears.size(); ++k) {
     const auto weight = static_cast<std::size_t>(graph_.sampled_weights()[k]);
     const GradientSketch& linear = exact_.sketches.linears[k];
-    shares.push_back(static_cast<double>(linear.out_buckets * linear.in_buckets) /
+    shares.push_back(static_cast<double>(linear.buckets()) /
                      static_cast<double>(graph_.parameters()[weight].shape.elements()));
   }
   return shares;
