@@ -284,7 +284,11 @@ class SamplingChecker {
       sampled_.pass = kind.pass;
       sampled_.pass.weight_variance = drops_rows ? row_variance_ : Tensor{};
       sampled_.thresholds.swap(kind.thresholds);
-      draw(exec, kind, exact, draws);
+      const std::vector<double> norms = note_exact(kind, exact);
+      for (std::int64_t d = 0; d < draws; ++d) {
+        sampled_.pass.repeat = static_cast<std::uint32_t>(d);
+        add(kind, gradient(exec, &sampled_), exact, norms);
+      }
       sampled_.thresholds.swap(kind.thresholds);
       if (!kind.samples_independently()) continue;
       if (!drops_items) note_closed_form(kind, read(ops_, row_variance_));
@@ -310,14 +314,6 @@ class SamplingChecker {
     for (std::size_t p = 0; p < norms.size(); ++p)
       kind.tallies[p].add(sampled_parts[p], exact_parts[p], norms[p],
                           signs_.data() + (sampled_parts[p].data() - sampled.data()));
-  }
-
-  void draw(Exec& exec, Kind& kind, const std::vector<double>& exact, std::int64_t draws) {
-    const std::vector<double> norms = note_exact(kind, exact);
-    for (std::int64_t d = 0; d < draws; ++d) {
-      sampled_.pass.repeat = static_cast<std::uint32_t>(d);
-      add(kind, gradient(exec, &sampled_), exact, norms);
-    }
   }
 
   void note_closed_form(Kind& kind, const std::vector<double>& of_linear) {
