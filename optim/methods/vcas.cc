@@ -377,22 +377,21 @@ void Vcas::add_cost(FormulaFlops& formula) const {
 }
 
 std::string Vcas::summary() const {
-  const std::string share = finds_forward_ratio_ ? fmt::format("tau_f {}", options_.tau_f)
-                            : forward_
-                                ? fmt::format("keeps {} of items seen before", forward_->ratio())
-                                : "";
-  const std::string only = options_.sample == "both" ? "" : " · " + options_.sample + " only";
-  const std::string forward = only + (forward_ ? " · forward " + share : "");
+  std::string added = options_.sample == "both" ? "" : " · " + options_.sample + " only";
+  if (finds_forward_ratio_)
+    added += fmt::format(" · forward tau_f {}", options_.tau_f);
+  else if (forward_)
+    added += fmt::format(" · forward keeps {} of items seen before", forward_->ratio());
   if (options_.pinned())
     return fmt::format("fixed ratios · keep act {} · w {} · {}{}",
                        format_range(controller_->act_ratio()),
-                       format_range(controller_->weight_ratio()), options_.selection, forward);
-  if (!probe_) return "no probes: exact training" + forward;
+                       format_range(controller_->weight_ratio()), options_.selection, added);
+  if (!probe_) return "no probes: exact training" + added;
   const int batches = probe_batches_ * training_.ranks->size();
-  return fmt::format(
-      "{} · tau_act {} · tau_w {} · probe every {} steps ({} {}, {}) · {}{}", options_.controller,
-      options_.tau_act, options_.tau_w, options_.probe_interval(training_.total_steps), batches,
-      batches == 1 ? "batch" : "batches", options_.probe, options_.selection, forward);
+  return fmt::format("{} · tau_act {} · tau_w {} · probe every {} steps ({} {}, {}) · {}{}",
+                     options_.controller, options_.tau_act, options_.tau_w,
+                     options_.probe_interval(training_.total_steps), batches,
+                     batches == 1 ? "batch" : "batches", options_.probe, options_.selection, added);
 }
 
 std::string Vcas::progress() const {
