@@ -23,14 +23,9 @@ void clear_padding(Exec& exec, const Tensor& y, const RowSet& rows) {
 // Sets node_tensors_ to what a layer reads, in storage that is kept between calls.
 void Graph::collect_tensors(const GraphNode& node) {
   NodeTensors& tensors = node_tensors_;
-  tensors.inputs.clear();
-  tensors.saved.clear();
-  tensors.parameters.clear();
-  tensors.state.clear();
-  tensors.gradients.clear();
-  tensors.dx.clear();
-  tensors.added.clear();
-  tensors.graph_adds.clear();
+  for (auto* list : {&tensors.inputs, &tensors.saved, &tensors.parameters, &tensors.state,
+                     &tensors.gradients, &tensors.dx, &tensors.added, &tensors.graph_adds})
+    list->clear();
   for (const int input : node.inputs) tensors.inputs.push_back(padded_tensor(plan_.nodes[input]));
   for (std::size_t s = 0; s < node.saved_blocks.size(); ++s)
     tensors.saved.push_back(padded_saved(node, s));
