@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "optim/evaluator.h"
 #include "optim/methods/item_choice.h"
@@ -305,18 +306,6 @@ void Vcas::after_pass(Exec& exec, const BackwardContext& context) {
   probe_->sampled_backwards(exec, context, other);
 }
 
-namespace {
-
-// Batches of all ranks, on rank 0.
-std::vector<MeasuredBatch> gather_batches(Ranks& ranks, const std::vector<MeasuredBatch>& mine) {
-  std::vector<MeasuredBatch> all;
-  for (const nlohmann::json& part : gather_json(ranks, mine))
-    for (const nlohmann::json& batch : part) all.push_back(batch);
-  return all;
-}
-
-}  // namespace
-
 bool Vcas::end_step() {
   if (forward_) forward_->end_step();
   probed_ = probing_ && probe_->complete();
@@ -326,7 +315,11 @@ bool Vcas::end_step() {
   measured.back().forward_norm = forecast_.norm;
   for (MeasuredBatch& batch : measured) batch.threshold = sampled_.thresholds;
   if (auto_exact_) auto_exact_->add_exact(measured.back());
-  if (training_.ranks->size() > 1) measured = gather_batches(*training_.ranks, measured);
+  if (training_.ranks->size() > 1) {  // those of all, on rank 0
+    const nlohmann::json mine = std::exchange(measured, {});
+    for (const nlohmann::json& of_rank : gather_json(*training_.ranks, mine))
+      for (const nlohmann::json& batch : of_rank) measured.push_back(batch);
+  }
   if (training_.ranks->is_first()) {
     probe_note_ = controller_->update(measured);
     if (const std::string lost = give_up_losses(); !lost.empty())
