@@ -31,8 +31,7 @@ void ItemThreshold::follow(const std::vector<double>& scores, double target,
                            const std::vector<double>& weights) {
   constexpr double kSmoothing = 0.1, kLeastGain = 0.05;
   if (!std::ranges::all_of(scores, [](double score) { return std::isfinite(score); })) return;
-  const double level = capped_level(
-      scores, weights.empty() ? std::vector<double>(scores.size(), 1.0) : weights, target);
+  const double level = capped_level(scores, weights, target);
   if (!std::isfinite(level) || !(level > 0)) return;
   if (value_ == 0) {
     value_ = 1 / level;

@@ -35,10 +35,11 @@ double capped_level(const std::vector<double>& values, const std::vector<double>
     double now_capped = 0, sum = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (!(values[i] > 0)) continue;
+      const double weight = weights.empty() ? 1 : weights[i];
       if (level * values[i] >= 1)
-        now_capped += weights[i];
+        now_capped += weight;
       else
-        sum += weights[i] * values[i];
+        sum += weight * values[i];
     }
     if (!(sum > 0)) return kNoLevel;
     if (now_capped == capped) return level;
@@ -206,8 +207,8 @@ VarianceCurves::Probabilities VarianceCurves::forward_inclusion(double ratio) co
   std::vector<double> known;
   for (const double score : batch_.forward_score)
     if (score >= 0) known.push_back(score);
-  const double level = capped_level(known, std::vector<double>(known.size(), 1.0),
-                                    whole_budget(ratio * static_cast<double>(known.size())));
+  const double level =
+      capped_level(known, {}, whole_budget(ratio * static_cast<double>(known.size())));
   for (std::size_t i = 0; i < items_; ++i)
     if (const double score = batch_.forward_score[i]; score >= 0)
       pi[i] = std::min(1.0, level * score);
@@ -391,7 +392,7 @@ VarianceCurves::Optimum VarianceCurves::within(double budget, double start) cons
 void VarianceCurves::draw(const std::vector<double>& score, double budget, bool systematic,
                           const PhiloxAddress& address, std::uint64_t first,
                           std::vector<Kept>& kept) const {
-  const double level = capped_level(score, std::vector<double>(score.size(), 1.0), budget);
+  const double level = capped_level(score, {}, budget);
   double sum = philox_uniform(address, first);
   std::vector<Kept> left;
   for (std::size_t i = 0; i < kept.size(); ++i) {

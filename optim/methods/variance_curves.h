@@ -21,7 +21,7 @@
 
 namespace vcas {
 
-// c, where the sum over i of weights[i] min(1, c values[i]) is `budget`.
+// c, where the sum over i of weights[i] min(1, c values[i]) is `budget`. Empty weights: all are 1.
 // Infinite where the budget covers all positive values.
 double capped_level(const std::vector<double>& values, const std::vector<double>& weights,
                     double budget);

@@ -397,7 +397,7 @@ TEST_CASE("an item ratio is the mean over batches of which thresholds keep more 
   const double best = 2 * fixed.act_ratio()[0] - before;  // of this batch: two probes are pooled
   const std::vector<double>& score = batch.item_score[0];
   const double few = GENERATE(0.8, 1.2) * mean;
-  const double level = capped_level(score, std::vector<double>(kProbeItems, 1.0), few);
+  const double level = capped_level(score, {}, few);
   batch.threshold = {nlohmann::json{1 / level, 0.0, 1.0}};
   ItemThreshold of_step = batch.threshold[0];
   of_step.follow(score, mean);

@@ -114,7 +114,7 @@ TEST_CASE("the curve of V_act is the variance of real backwards", "[curves][law]
   for (std::size_t gate = 0; by_norm && gate < 2; ++gate) {
     const std::vector<double>& score = batch.item_score[gate];
     const double items = gate == 0 ? 2.3 : 5.3;  // systematic draws keep 2 and 5
-    const double level = capped_level(score, std::vector<double>(score.size(), 1.0), items);
+    const double level = capped_level(score, {}, items);
     batch.threshold.push_back(nlohmann::json{1 / level, 0.1, 0.15});  // moves in part
   }
   f.sampled->thresholds = batch.threshold;
