@@ -153,13 +153,34 @@ struct StoredForm {
   bool has_whole_heads = false;  // a part of a head is of no use without the others
 };
 
+// Throws where the file has a head of another kind. `used`: what the model takes of the file.
+static void check_head(const StoredForm& form, const LoadReport& report, const ModelKind& kind,
+                       const std::set<std::string>& used) {
+  const auto is_head = [&](const std::string& name) { return kind.belongs_to_head(name); };
+  if (std::ranges::none_of(used, is_head)) return;
+  const bool has_classifier = std::ranges::any_of(
+      used, [](const std::string& name) { return name.starts_with("classifier."); });
+  std::vector<std::string> differing;
+  if (form.has_whole_heads) differing = report.missing;
+  // Files of Hugging Face have heads of several tasks, but a classifier goes with its pooler.
+  for (const std::string& name : report.unexpected)
+    if (is_head(name) &&
+        (form.has_whole_heads || (has_classifier && name.find(".pooler.") != std::string::npos)))
+      differing.push_back(name);
+  if (!differing.empty())
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("{} was trained with another head: they differ in {}",
+                            form.path.string(), some_of(differing)),
+                "model.head and model.pooling say which; model.new_classifier=true starts a new "
+                "classifier");
+}
+
 static LoadReport load(const StoredForm& form, const ModelOptions& options, Model& model,
                        Ops& ops) {
   LoadReport report{.file = form.path};
   std::vector<std::string> lacking;  // below the head
   std::set<std::string> used;
   std::size_t parts_in_model = 0;
-  bool has_head = false, has_classifier = false;
   struct Wanted {
     const Parameter* parameter;
     std::vector<HfTensor> tensors;
@@ -184,21 +205,17 @@ static LoadReport load(const StoredForm& form, const ModelOptions& options, Mode
         report.missing.push_back(part.name);
         continue;
       }
-      if (found->second.stored->shape == part.shape) {
-        tensors.push_back(found->second);
-        has_head |= head;
-        has_classifier |= part.name.starts_with("classifier.");
-        continue;
-      }
-      throw Error(
-          ExitCode::kBadConfig,
-          fmt::format("{} has shape {} in {} but the model has {}", part.name,
-                      shape_text(found->second.stored->shape), form.path.string(),
-                      shape_text(part.shape)),
-          head ? "the weights were trained for another task; model.new_classifier=true starts a "
-                 "new classifier"
-               : "the file belongs to another model than its config.json or model.* say, or the "
-                 "data have other items than it reads");
+      if (found->second.stored->shape != part.shape)
+        throw Error(
+            ExitCode::kBadConfig,
+            fmt::format("{} has shape {} in {} but the model has {}", part.name,
+                        shape_text(found->second.stored->shape), form.path.string(),
+                        shape_text(part.shape)),
+            head ? "the weights were trained for another task; model.new_classifier=true starts a "
+                   "new classifier"
+                 : "the file belongs to another model than its config.json or model.* say, or the "
+                   "data have other items than it reads");
+      tensors.push_back(found->second);
     }
     if (tensors.size() == parts.size())
       wanted.push_back({&stored_parameters[i], std::move(tensors), parts[0].transposed});
@@ -210,22 +227,7 @@ static LoadReport load(const StoredForm& form, const ModelOptions& options, Mode
                 fmt::format("{} lacks {} of the model's {} tensors: {}", form.path.string(),
                             lacking.size(), parts_in_model, some_of(lacking)),
                 "the file belongs to another model");
-
-  // Files of Hugging Face have heads of several tasks, but a classifier goes with its pooler.
-  std::vector<std::string> differing;
-  if (has_head && !options.new_classifier) {
-    if (form.has_whole_heads) differing = report.missing;
-    for (const std::string& name : report.unexpected)
-      if (options.kind->belongs_to_head(name) &&
-          (form.has_whole_heads || (has_classifier && name.find(".pooler.") != std::string::npos)))
-        differing.push_back(name);
-  }
-  if (!differing.empty())
-    throw Error(ExitCode::kBadConfig,
-                fmt::format("{} was trained with another head: they differ in {}",
-                            form.path.string(), some_of(differing)),
-                "model.head and model.pooling say which; model.new_classifier=true starts a new "
-                "classifier");
+  if (!options.new_classifier) check_head(form, report, *options.kind, used);
   for (const Wanted& from : wanted)
     report.loaded +=
         copy_to_parameter(*from.parameter, from.tensors, from.transposed, form.path, ops);
