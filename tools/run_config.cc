@@ -58,6 +58,7 @@ void RunConfig::validate(ConfigErrors& errors) const {
                "is missing: image files differ in size, and a model reads one");
   // A kind without this setting is told by its type.
   const bool has_head = reads_text && errors.origins().has("model.head");
+  const std::string fitting_head = head == "mlm" ? "\"classification\"" : "\"mlm\"";
   if (reads_text && (head == "lm") != (facts.labels == LabelKind::kNextWords))
     errors.add({"model.type", "data.type"},
                fmt::format("\"{}\" does not fit data.type \"{}\": model.type \"gpt\" and data.type "
@@ -68,9 +69,7 @@ void RunConfig::validate(ConfigErrors& errors) const {
                fmt::format("\"{}\" does not fit data.type \"{}\": the head mlm and data of masked "
                            "words go together{}",
                            has_head ? head : model.kind.type, data.kind.type,
-                           !has_head       ? ""
-                           : head == "mlm" ? "; set model.head to \"classification\""
-                                           : "; set model.head to \"mlm\""));
+                           has_head ? "; set model.head to " + fitting_head : ""));
   const std::vector<std::string> measures =
       head == "regression" ? std::vector<std::string>{"pearson", "spearman"}
       : head == "lm"       ? std::vector<std::string>{"accuracy", "perplexity", "bits_per_byte"}

@@ -131,7 +131,14 @@ TEST_CASE("bad text runs are refused before training", "[text]") {
             78,
             {"train.balance_lengths needs equal micro-batches, and train.batch_size 8 is no "
              "multiple of train.micro_batch 3"}},
-           {{"model.head=mlm"}, 78, {"model.head"}},
+           {{"model.head=mlm"},
+            78,
+            {"model.head \"mlm\" does not fit data.type \"text\": the head mlm and data of masked "
+             "words go together; set model.head to \"classification\"\n"}},
+           {{"data.type=mlm", "data.text.labels=[]"},
+            78,
+            {"model.head \"classification\" does not fit data.type \"mlm\": the head mlm and data "
+             "of masked words go together; set model.head to \"mlm\"\n"}},
            {{"data.text.vocabulary="}, 78, {"data.text.vocabulary", "is missing"}},
            {{"data.text.vocabulary=cased.txt"},
             78,
