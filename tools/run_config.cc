@@ -31,7 +31,16 @@ void TrainOptions::validate(ConfigErrors& errors) const {
       errors.add({"measures"}, fmt::format("has \"{}\" twice", *measure));
 }
 
-void RunConfig::validate(ConfigErrors& errors) const {
+// What evaluations can measure of a model with this head.
+static std::vector<std::string> measures_for(const ModelKind& model) {
+  if (model.head() == "regression") return {"pearson", "spearman"};
+  if (model.head() == "lm") return {"accuracy", "perplexity", "bits_per_byte"};
+  if (model.learns_words()) return {"accuracy", "perplexity"};
+  return {"accuracy", "f1", "matthews", "top5"};
+}
+
+static void check_precision(const RunConfig& config, ConfigErrors& errors) {
+  const std::string &precision = config.precision, &device = config.device;
   if (precision != "f32" && device.find("cpu") != std::string::npos)
     errors.add({"precision", "device"},
                fmt::format("must be \"f32\" on device \"{}\": the CPU has no {}", device,
@@ -40,9 +49,13 @@ void RunConfig::validate(ConfigErrors& errors) const {
     errors.add(
         {"precision", "device"},
         fmt::format("must not be \"bf16\" on device \"{}\": its results are not compared", device));
-  if (train.gradient_exchange == "bf16" && precision != "bf16")
+  if (config.train.gradient_exchange == "bf16" && precision != "bf16")
     errors.add({"train.gradient_exchange", "precision"},
                fmt::format("must be \"f32\" with precision \"{}\"", precision));
+}
+
+void RunConfig::validate(ConfigErrors& errors) const {
+  check_precision(*this, errors);
   const std::string head = model.kind->head();
   const bool reads_text = model.kind->reads_text();
   const DataFacts facts = data.kind->facts();
@@ -70,11 +83,7 @@ void RunConfig::validate(ConfigErrors& errors) const {
                            "words go together{}",
                            has_head ? head : model.kind.type, data.kind.type,
                            has_head ? "; set model.head to " + fitting_head : ""));
-  const std::vector<std::string> measures =
-      head == "regression" ? std::vector<std::string>{"pearson", "spearman"}
-      : head == "lm"       ? std::vector<std::string>{"accuracy", "perplexity", "bits_per_byte"}
-      : model.kind->learns_words() ? std::vector<std::string>{"accuracy", "perplexity"}
-                                   : std::vector<std::string>{"accuracy", "f1", "matthews", "top5"};
+  const std::vector<std::string> measures = measures_for(*model.kind);
   for (const std::string& measure : train.measures)
     if (std::ranges::count(measures, measure) == 0)
       errors.add({"train.measures", "model.type"},
