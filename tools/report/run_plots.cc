@@ -426,18 +426,15 @@ PlotSection gradients(const std::vector<RunRecord>& runs) {
 }  // namespace
 
 std::vector<PhaseSeconds> seconds_by_phase(const RunRecord& run) {
-  std::vector<PhaseSeconds> phases = {{"forward", phase_seconds(run, "forward")},
-                                      {"backward", phase_seconds(run, "backward")},
-                                      {"optimizer", phase_seconds(run, "optimizer")},
-                                      {"probe", phase_seconds(run, "probe")},
-                                      {"data", phase_seconds(run, "data")},
-                                      {"other", run.train_seconds()},
-                                      {"evaluation", phase_seconds(run, "eval")},
-                                      {"checkpoints", phase_seconds(run, "checkpoint")}};
-  PhaseSeconds& other = phases[5];
-  for (std::size_t i = 0; i < 5; ++i)
-    if (std::isfinite(phases[i].seconds)) other.seconds -= phases[i].seconds;
-  other.seconds = std::isfinite(other.seconds) ? std::max(other.seconds, 0.0) : kUnknown;
+  std::vector<PhaseSeconds> phases;
+  double other = run.train_seconds();
+  for (const char* phase : {"forward", "backward", "optimizer", "probe", "data"}) {
+    phases.push_back({phase, phase_seconds(run, phase)});
+    if (std::isfinite(phases.back().seconds)) other -= phases.back().seconds;
+  }
+  phases.push_back({"other", std::isfinite(other) ? std::max(other, 0.0) : kUnknown});
+  phases.push_back({"evaluation", phase_seconds(run, "eval")});
+  phases.push_back({"checkpoints", phase_seconds(run, "checkpoint")});
   return phases;
 }
 
