@@ -66,28 +66,22 @@ void check_threads_start(int threads) {
   had = threads;
 }
 
-// `ready` gets those of its parts that look.
-std::unique_ptr<CountOps> make_counting_ops(const RunConfig& config, const Watch& watch,
-                                            ReadyModel& ready) {
+// Without a model.
+ReadyModel make_ready_ops(const RunConfig& config, const Watch& watch) {
   check_threads_start(use_threads(config));  // the device looks at the number when it is made
+  ReadyModel ready;
   std::unique_ptr<Ops> ops = make_ops(config);
+  const auto wrap = [&ops]<class Outer>(Outer*& outer, auto&&... more) {
+    auto made = std::make_unique<Outer>(std::move(ops), std::forward<decltype(more)>(more)...);
+    outer = made.get();
+    ops = std::move(made);
+  };
   if (ops->name() == "cpu") ops = std::make_unique<MemoryLimit>(std::move(ops));
-  if (std::unique_ptr<Profiler> profiler = make_profiler(ops->name())) {
-    auto marking = std::make_unique<RangeOps>(std::move(ops), std::move(profiler));
-    ready.ranges = marking.get();
-    ops = std::move(marking);
-  }
-  if (!watch.trace.empty()) {
-    auto tracing = std::make_unique<TraceOps>(std::move(ops), watch.trace);
-    ready.trace = tracing.get();
-    ops = std::move(tracing);
-  }
-  if (watch.finite) {
-    auto looking = std::make_unique<FiniteOps>(std::move(ops));
-    ready.finite = looking.get();
-    ops = std::move(looking);
-  }
-  return std::make_unique<CountOps>(std::move(ops));
+  if (auto profiler = make_profiler(ops->name())) wrap(ready.ranges, std::move(profiler));
+  if (!watch.trace.empty()) wrap(ready.trace, watch.trace);
+  if (watch.finite) wrap(ready.finite);
+  ready.ops = std::make_unique<CountOps>(std::move(ops));
+  return ready;
 }
 
 void check_head(const ModelOptions& options) {
@@ -117,8 +111,7 @@ void check_logits(const Model& model, bool regression, std::int64_t classes) {
 
 ReadyModel make_model(const RunConfig& config, const ModelFacts& facts, const Tokenizer* tokenizer,
                       const BatchLimits& limits, std::int64_t items, const Watch& watch) {
-  ReadyModel ready;
-  ready.ops = make_counting_ops(config, watch, ready);
+  ReadyModel ready = make_ready_ops(config, watch);
   ready.model = make_model(*ready.ops, compute_dtype(precision_of(config)), config, facts,
                            tokenizer, limits, items);
   check_room_for_products(config);
