@@ -108,12 +108,6 @@ class TrainedModel {
   std::string name_;
 };
 
-// Limits of items that are not there yet.
-BatchLimits text_limits(const RunConfig& config) {
-  return {.tokens =
-              std::min(config.data.kind->facts().max_length, config.model.kind->max_positions())};
-}
-
 void write_submission(const PredictRequest& request, const Trained& trained,
                       const DataRequest& data, TrainedModel& model) {
   const Benchmark& benchmark = *trained.config().data.kind->benchmark();
@@ -273,8 +267,11 @@ void predict(const PredictRequest& request) {
   const RunConfig& config = trained.config();
   check_request(request, config);
   const Tokenizer* tokenizer = trained.tokenizer.get();
-  TrainedModel model(trained, tokenizer, tokenizer ? text_limits(config) : BatchLimits{},
-                     config.eval_batch());
+  BatchLimits limits;  // of items that are not there yet
+  if (tokenizer)
+    limits.tokens =
+        std::min(config.data.kind->facts().max_length, config.model.kind->max_positions());
+  TrainedModel model(trained, tokenizer, limits, config.eval_batch());
   DataRequest data = data_request(config, Split::kTest, tokenizer);
   if (!request.submission.empty()) return write_submission(request, trained, data, model);
   data.known_classes = trained.facts.class_names;
