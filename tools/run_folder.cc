@@ -475,15 +475,31 @@ bool is_of_comparison(const fs::path& run) {
          fs::exists(whole.parent_path().parent_path() / kComparisonFile);
 }
 
+constexpr const char* kModelHint =
+    "give a run that has saved, or one of its checkpoints, such as runs/x/best";
+
+// `name`: the user's spelling of `folder`.
+static std::string hint_without_checkpoint(const fs::path& folder, const std::string& name,
+                                           bool to_resume) {
+  if (fs::is_directory(folder) && newest_crash(folder))
+    return "it diverged before it saved; vcas replay says where";
+  if (is_of_comparison(folder)) return "vcas compare --keep-weights keeps those of finished runs";
+  if (is_being_replaced(folder))
+    return fmt::format(
+        "the run that was being replaced is whole: vcas-train --resume {} brings it back", name);
+  if (!to_resume) return kModelHint;
+  if (!is_run(folder)) return "start again without --resume";
+  return fmt::format("start again without --resume; --overwrite run.folder={} takes its place",
+                     name);
+}
+
 ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
   const fs::path folder = without_slash(given);
-  const std::string model_hint =
-      "give a run that has saved, or one of its checkpoints, such as runs/x/best";
   std::error_code error;
   const fs::path path = fs::canonical(folder, error);  // "run/best" is a link
   if (error)
     throw Error(ExitCode::kNoInput, fmt::format("{}: {}", folder.string(), error.message()),
-                to_resume ? "there is nothing to resume; start without --resume" : model_hint);
+                to_resume ? "there is nothing to resume; start without --resume" : kModelHint);
   if (is_checkpoint(path)) {
     // The user's spelling of the run's folder is kept, but links may lie elsewhere.
     const fs::path run = folder.parent_path();
@@ -506,20 +522,8 @@ ResumePoint find_resume_point(const fs::path& given, bool to_resume) {
           ExitCode::kNoInput, folder.string() + ": a comparison, no complete checkpoint",
           fmt::format("each run has a folder in it, such as {}{}", (folder / runs.front()).string(),
                       to_resume ? "; vcas compare --resume goes on with all" : ""));
-    throw Error(
-        ExitCode::kNoInput, folder.string() + ": no complete checkpoint" + ignored,
-        fs::is_directory(path) && newest_crash(path)
-            ? "it diverged before it saved; vcas replay says where"
-        : is_of_comparison(path) ? "vcas compare --keep-weights keeps those of finished runs"
-        : is_being_replaced(path)
-            ? fmt::format("the run that was being replaced is whole: vcas-train --resume {} "
-                          "brings it back",
-                          folder.string())
-        : !to_resume ? model_hint
-        : is_run(path)
-            ? fmt::format("start again without --resume; --overwrite run.folder={} takes its place",
-                          folder.string())
-            : "start again without --resume");
+    throw Error(ExitCode::kNoInput, folder.string() + ": no complete checkpoint" + ignored,
+                hint_without_checkpoint(path, folder.string(), to_resume));
   }
   return {.run = folder,
           .checkpoint = checkpoint_folder(folder, *newest.step),
