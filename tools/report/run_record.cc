@@ -62,12 +62,23 @@ void read_config(RunRecord& run) {
   run.gaps.push_back("config.json is damaged, and the settings are not known");
 }
 
-const char* how_to_go_on(const fs::path& run) {
-  if (is_of_comparison(run)) return "vcas compare --resume goes on with it";
-  if (checkpoint_steps(run).empty() && is_being_replaced(run))
-    return "it has saved nothing: vcas-train --resume brings back the run that it was to replace";
-  return checkpoint_steps(run).empty() ? "it has saved nothing: train again with --overwrite"
-                                       : "vcas-train --resume goes on with it";
+// Why the run has no end, and what to do about it.
+std::string how_to_go_on(const RunRecord& run) {
+  const fs::path& folder = run.folder;
+  const std::optional<std::int64_t> crash = newest_crash(folder);
+  const auto was_evaluated = [&](const std::string& warning) {
+    return warning.starts_with(fmt::format("evaluation at step {}:", *crash));
+  };
+  if (is_locked(folder)) return "it is still going on";
+  if (crash >= run.steps() && std::ranges::any_of(run.warnings, was_evaluated))
+    return fmt::format("the evaluation of step {} was not finite: vcas replay names the operation",
+                       *crash);
+  if (crash > run.steps())  // else of a run that this one came back for
+    return fmt::format("step {} was not finite: vcas replay names the operation", *crash);
+  if (is_of_comparison(folder)) return "vcas compare --resume goes on with it";
+  if (!checkpoint_steps(folder).empty()) return "vcas-train --resume goes on with it";
+  if (!is_being_replaced(folder)) return "it has saved nothing: train again with --overwrite";
+  return "it has saved nothing: vcas-train --resume brings back the run that it was to replace";
 }
 
 void note_gaps(RunRecord& run, bool is_torn) {
@@ -76,21 +87,9 @@ void note_gaps(RunRecord& run, bool is_torn) {
   if (run.train.empty()) run.gaps.push_back("no training step was logged");
   if (!run.end.is_null()) return;
   const double total = number(run.start, "total_steps");
-  const std::optional<std::int64_t> crash = newest_crash(run.folder);
-  const bool in_evaluation =
-      crash >= run.steps() && std::ranges::any_of(run.warnings, [&](const std::string& warning) {
-        return warning.starts_with(fmt::format("evaluation at step {}:", *crash));
-      });
-  run.gaps.push_back(fmt::format(
-      "the run has not ended: its last logged step is {}{}; {}", run.steps(),
-      std::isfinite(total) ? fmt::format(" of {:.0f}", total) : "",
-      is_locked(run.folder) ? "it is still going on"
-      : in_evaluation
-          ? fmt::format("the evaluation of step {} was not finite: vcas replay names the operation",
-                        *crash)
-      : crash > run.steps()  // else of a run that this one came back for
-          ? fmt::format("step {} was not finite: vcas replay names the operation", *crash)
-          : how_to_go_on(run.folder)));
+  run.gaps.push_back(
+      fmt::format("the run has not ended: its last logged step is {}{}; {}", run.steps(),
+                  std::isfinite(total) ? fmt::format(" of {:.0f}", total) : "", how_to_go_on(run)));
 }
 
 RunRecord read_run(const fs::path& folder) {
