@@ -21,10 +21,11 @@ std::string plain_name(std::string_view name) {
   return plain;
 }
 
-bool is_of_mnli(GlueSplit split) {
-  return split == GlueSplit::kDevMismatched || split == GlueSplit::kTestMismatched ||
-         split == GlueSplit::kDiagnostic;
+bool is_mismatched(GlueSplit split) {
+  return split == GlueSplit::kDevMismatched || split == GlueSplit::kTestMismatched;
 }
+
+bool is_of_mnli(GlueSplit split) { return is_mismatched(split) || split == GlueSplit::kDiagnostic; }
 
 bool is_test(GlueSplit split) {
   return split == GlueSplit::kTest || split == GlueSplit::kTestMismatched ||
@@ -36,15 +37,15 @@ std::filesystem::path folder_of(const GlueTask& task, const std::filesystem::pat
 }
 
 std::string split_file(const GlueTask& task, GlueSplit split) {
-  const bool mismatched = split == GlueSplit::kDevMismatched || split == GlueSplit::kTestMismatched;
   if (is_of_mnli(split) && task.name != "MNLI")
-    throw Error(ExitCode::kBadConfig, fmt::format("{} has no {} split; only MNLI has", task.name,
-                                                  mismatched ? "mismatched" : "diagnostic"));
+    throw Error(ExitCode::kBadConfig,
+                fmt::format("{} has no {} split; only MNLI has", task.name,
+                            is_mismatched(split) ? "mismatched" : "diagnostic"));
   if (split == GlueSplit::kDiagnostic) return "diagnostic.tsv";
   if (split == GlueSplit::kTrain) return "train.tsv";
   const std::string stem = is_test(split) ? "test" : "dev";
   if (task.name != "MNLI") return stem + ".tsv";
-  return stem + (mismatched ? "_mismatched.tsv" : "_matched.tsv");
+  return stem + (is_mismatched(split) ? "_mismatched.tsv" : "_matched.tsv");
 }
 
 void write_submission(const std::filesystem::path& folder, const std::string& name,
@@ -176,10 +177,8 @@ void write_glue_submission(const std::filesystem::path& folder, const GlueTask& 
     words.push_back(task.label_words ? task.labels[id] : std::to_string(id));
   }
   std::string name = task.name;
-  if (name == "MNLI")
-    name = split == GlueSplit::kDiagnostic                                             ? "AX"
-           : split == GlueSplit::kTestMismatched || split == GlueSplit::kDevMismatched ? "MNLI-mm"
-                                                                                       : "MNLI-m";
+  if (name == "MNLI") name = is_mismatched(split) ? "MNLI-mm" : "MNLI-m";
+  if (split == GlueSplit::kDiagnostic) name = "AX";
   write_submission(folder, name, words);
 }
 
