@@ -16,11 +16,12 @@ constexpr std::int64_t kSide = 32;
 constexpr std::int64_t kPixels = 3 * kSide * kSide;
 
 struct KindFacts {
-  std::int64_t label_bytes;
-  std::int64_t label_at;
+  std::int64_t label_bytes;  // the last one counts
   std::int64_t classes;
   const char* names_file;
   const char* archive;
+  std::vector<std::string> train_files;
+  const char* test_file;
   std::vector<float> mean;
   std::vector<float> std;
 };
@@ -28,36 +29,33 @@ struct KindFacts {
 KindFacts kind_facts(CifarKind kind) {
   if (kind == CifarKind::kCifar10)
     return {1,
-            0,
             10,
             "batches.meta.txt",
             "cifar-10-binary.tar.gz",
+            {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
+             "data_batch_5.bin"},
+            "test_batch.bin",
             {0.4914f, 0.4822f, 0.4465f},
             {0.2470f, 0.2435f, 0.2616f}};
   return {2,
-          1,
           100,
           "fine_label_names.txt",
           "cifar-100-binary.tar.gz",
+          {"train.bin"},
+          "test.bin",
           {0.5071f, 0.4865f, 0.4409f},
           {0.2673f, 0.2564f, 0.2762f}};
 }
 
-std::vector<std::filesystem::path> find_files(const CifarOptions& options, const char* archive) {
+std::vector<std::filesystem::path> find_files(const CifarOptions& options, const KindFacts& facts) {
   const std::string hint = fmt::format(
       "unpack {} from https://www.cs.toronto.edu/~kriz/cifar.html there (plain or compressed "
       "files)",
-      archive);
+      facts.archive);
   std::vector<std::string> names = options.files;
-  const bool train_10 = options.kind == CifarKind::kCifar10 && options.split == Split::kTrain;
-  const bool any_will_do = names.empty() && train_10;
-  if (any_will_do) {
-    for (int i = 1; i <= 5; ++i) names.push_back(fmt::format("data_batch_{}.bin", i));
-  } else if (names.empty()) {
-    names = {options.split == Split::kTrain        ? "train.bin"
-             : options.kind == CifarKind::kCifar10 ? "test_batch.bin"
-                                                   : "test.bin"};
-  }
+  if (names.empty() && options.split == Split::kTrain) names = facts.train_files;
+  if (names.empty()) names = {facts.test_file};
+  const bool any_will_do = options.files.empty() && names.size() > 1;
   std::vector<std::filesystem::path> found;
   for (const std::string& name : names) {
     const std::filesystem::path path = options.folder / name;
@@ -93,7 +91,7 @@ std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
   if (content.transform.mean.empty()) content.transform.mean = facts.mean;
   if (content.transform.std.empty()) content.transform.std = facts.std;
   std::vector<SourceFile> sources;
-  for (const std::filesystem::path& path : find_files(options, facts.archive)) {
+  for (const std::filesystem::path& path : find_files(options, facts)) {
     sources.push_back(source_file(path));
     const std::vector<std::uint8_t> bytes = read_decompressed(path, kMostBytes);
     const std::int64_t records = std::ssize(bytes) / record;
@@ -105,7 +103,7 @@ std::unique_ptr<Dataset> load_cifar(const CifarOptions& options) {
                   "is the file cut off, or of another version of CIFAR?");
     for (std::int64_t i = 0; i < records; ++i) {
       const auto begin = bytes.begin() + i * record;
-      const std::uint8_t label = begin[facts.label_at];
+      const std::uint8_t label = begin[facts.label_bytes - 1];
       if (label >= facts.classes)
         throw Error(ExitCode::kBadData, fmt::format("{}: record {} has label {}, expected 0 to {}",
                                                     path.string(), i, label, facts.classes - 1));
