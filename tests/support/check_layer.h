@@ -8,6 +8,13 @@
 namespace vcas {
 
 // On each of the devices (`device` does not count). Fails the running test for any fault.
-void check_layer(const LayerCase& test, const std::vector<std::string>& devices = test_devices());
+inline void check_layer(LayerCase test, const std::vector<std::string>& devices = test_devices()) {
+  for (const std::string& device : devices) {
+    test.device = device;
+    for (const std::string& fault : layer_faults(test))
+      FAIL_CHECK(test.kind << " on " << device << ": " << fault);
+    SUCCEED();
+  }
+}
 
 }  // namespace vcas
