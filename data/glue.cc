@@ -207,10 +207,8 @@ class Glue final : public LabelledTextKind, public Benchmark {
   std::string summary() const override { return "its tasks"; }
   DataFacts facts() const override {
     const GlueTask* task = find_glue_task(task_);
-    return text_facts(!task                ? LabelKind::kAny
-                      : task->regression() ? LabelKind::kNumbers
-                                           : LabelKind::kClasses,
-                      task_);
+    if (!task) return text_facts(LabelKind::kAny, task_);
+    return text_facts(task->regression() ? LabelKind::kNumbers : LabelKind::kClasses, task_);
   }
   void check(const DataOptions&, ConfigErrors& errors) const override {
     if (task_.empty())
