@@ -13,32 +13,54 @@ namespace {
 constexpr std::string_view kEventNames[] = {"start",      "train",   "eval", "variance",
                                             "checkpoint", "warning", "end"};
 
-struct Line {
-  std::size_t end;  // offset in the file
-  nlohmann::json value;
-};
+// What a use of a line says: whether the next one is wanted too.
+using UseLine = std::function<bool(nlohmann::json value, std::size_t end)>;
 
-std::vector<Line> read_lines(const std::filesystem::path& path, const std::string& text) {
-  std::vector<Line> lines;
-  std::size_t begin = 0;
-  for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    nlohmann::json value = nlohmann::json::parse(text.begin() + begin, text.begin() + end, nullptr,
-                                                 /*allow_exceptions=*/false);
-    const auto is = [&](const char* key, auto type) {
-      return value.contains(key) && (value[key].*type)();
-    };
-    const bool good = value.is_object() && is("step", &nlohmann::json::is_number_integer) &&
-                      is("event", &nlohmann::json::is_string);
-    if (good) {
-      lines.push_back({end + 1, std::move(value)});
-    } else if (end + 1 < text.size()) {
-      throw Error(ExitCode::kBadData,
-                  fmt::format("{}:{}: not a JSON object with a step and an event", path.string(),
-                              lines.size() + 1),
-                  "was the file edited? remove this line, and keep the others");
+nlohmann::json parsed(std::string_view line) {
+  nlohmann::json value = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto is = [&](const char* key, auto type) {
+    return value.contains(key) && (value[key].*type)();
+  };
+  const bool good = value.is_object() && is("step", &nlohmann::json::is_number_integer) &&
+                    is("event", &nlohmann::json::is_string);
+  return good ? value : nullptr;
+}
+
+// Line by line: all lines of a long run would take ten times the memory of its file.
+// `end` is the offset behind a line. The last line may be bad, and is not used then.
+// Returns whether bytes are left behind the last line that was used.
+bool for_each_line(const std::filesystem::path& path, const UseLine& use) {
+  InputFile file(path);
+  std::vector<char> piece(1 << 16);
+  std::string text;         // read, and not used yet
+  std::size_t begin = 0;    // of the first line that was not looked at, in `text`
+  std::size_t before = 0;   // bytes of the file before `text`
+  std::int64_t number = 0;  // of the line, from 1
+  bool last_is_bad = false;
+  const auto fail = [&] {
+    throw Error(
+        ExitCode::kBadData,
+        fmt::format("{}:{}: not a JSON object with a step and an event", path.string(), number),
+        "was the file edited? remove this line, and keep the others");
+  };
+  while (const std::size_t count = file.read(std::as_writable_bytes(std::span(piece)))) {
+    if (last_is_bad) fail();
+    std::size_t searched = text.size();
+    text.append(piece.data(), count);
+    for (std::size_t end; (end = text.find('\n', searched)) != std::string::npos;
+         searched = begin = end + 1) {
+      if (last_is_bad) fail();
+      ++number;
+      nlohmann::json value = parsed(std::string_view(text).substr(begin, end - begin));
+      last_is_bad = value.is_null();
+      if (!last_is_bad && !use(std::move(value), before + end + 1)) return true;
     }
+    before += begin;
+    text.erase(0, begin);
+    begin = 0;
+    if (last_is_bad && !text.empty()) fail();
   }
-  return lines;
+  return last_is_bad || !text.empty();
 }
 
 }  // namespace
@@ -62,10 +84,11 @@ void MetricsLog::truncate_after(std::int64_t step, std::int64_t evaluated) {
 
 void MetricsLog::truncate(const std::function<bool(const nlohmann::json&)>& is_late) {
   std::size_t size = 0;
-  for (const Line& line : read_lines(path_, read_file(path_))) {
-    if (is_late(line.value)) break;
-    size = line.end;
-  }
+  for_each_line(path_, [&](const nlohmann::json& line, std::size_t end) {
+    if (is_late(line)) return false;
+    size = end;
+    return true;
+  });
   shorten(file_, size, path_);
 }
 
@@ -79,16 +102,18 @@ void MetricsLog::write(MetricEvent event, std::int64_t step, const nlohmann::ord
   write_all(file_, std::as_bytes(std::span(text)), path_);
 }
 
-std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path, bool* is_torn) {
-  const std::string text = read_file(path);
-  std::vector<nlohmann::json> values;
-  std::size_t end = 0;
-  for (Line& line : read_lines(path, text)) {
-    values.push_back(std::move(line.value));
-    end = line.end;
-  }
-  if (is_torn != nullptr) *is_torn = end < text.size();
-  return values;
+bool read_metrics(const std::filesystem::path& path,
+                  const std::function<void(nlohmann::json)>& use) {
+  return for_each_line(path, [&](nlohmann::json line, std::size_t) {
+    use(std::move(line));
+    return true;
+  });
+}
+
+std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path) {
+  std::vector<nlohmann::json> lines;
+  read_metrics(path, [&](nlohmann::json line) { lines.push_back(std::move(line)); });
+  return lines;
 }
 
 }  // namespace vcas

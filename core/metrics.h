@@ -38,9 +38,11 @@ class MetricsLog {
   FileDescriptor file_;
 };
 
-// All lines of a log; a torn last line is left out, any other bad line is kBadData.
-// `is_torn` tells whether there was one.
-std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path,
-                                         bool* is_torn = nullptr);
+// Gives each line of a log to `use`; a torn last line is left out, any other bad line is kBadData.
+// Returns whether there was a torn one.
+bool read_metrics(const std::filesystem::path& path,
+                  const std::function<void(nlohmann::json)>& use);
+// All lines.
+std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path);
 
 }  // namespace vcas

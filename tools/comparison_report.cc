@@ -343,8 +343,8 @@ void add_measurements(Json& run, const std::filesystem::path& folder) {
   Json evaluations = Json::array(), best = Json::object();
   // Sums over probes: few batches have most of V_s.
   double forward = 0, items = 0, rows = 0, exact = 0;
-  for (const Json line : read_metrics(folder / "metrics.jsonl")) {
-    if (line["step"] > run["steps"]) continue;
+  read_metrics(folder / "metrics.jsonl", [&](const Json& line) {
+    if (line["step"] > run["steps"]) return;
     if (line["event"] == "variance" && 2 * line["step"].get<double>() >= run["steps"] &&
         line["v_s"] > 0.0 && line["v_act"].is_number() && line["v_w"].is_number()) {
       if (const Json v_f = member(line, "v_f"); v_f.is_number()) forward += v_f.get<double>();
@@ -352,7 +352,7 @@ void add_measurements(Json& run, const std::filesystem::path& folder) {
       rows += line["v_w"].get<double>();
       exact += line["v_s"].get<double>();
     }
-    if (line["event"] != "eval") continue;
+    if (line["event"] != "eval") return;
     Json evaluation = line;
     for (const char* key : {"event", "time", "epoch", "items", "best"}) evaluation.erase(key);
     for (const auto& [key, value] : evaluation.items()) {
@@ -360,7 +360,7 @@ void add_measurements(Json& run, const std::filesystem::path& folder) {
       if (!best.contains(key) || is_better(key, value, best[key])) best[key] = value;
     }
     evaluations.push_back(evaluation);
-  }
+  });
   run["best"] = best;
   run["evaluations"] = evaluations;
   if (!(exact > 0)) return;

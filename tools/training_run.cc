@@ -190,13 +190,13 @@ void TrainingRun::mend_folder() {
   if (config().run.overwrite) remove_checkpoints_after(run, saved_);
   folder_->metrics().truncate_after(steps(), evaluated_);
   link_checkpoint(run, "last", saved_);
-  const std::vector<nlohmann::json> lines = read_metrics(run / "metrics.jsonl");
-  const auto saved = std::ranges::find_if(lines.rbegin(), lines.rend(), [&](const auto& line) {
-    return line["step"] == saved_ && line.value("event", "") == "checkpoint";
+  nlohmann::json saved;  // the newest line of the checkpoint
+  read_metrics(run / "metrics.jsonl", [&](nlohmann::json line) {
+    if (line["step"] == saved_ && line["event"] == "checkpoint") saved = std::move(line);
   });
-  if (saved == lines.rend())
+  if (saved.is_null())
     note_checkpoint(nullptr);  // the run was killed before it did
-  else if (const nlohmann::json seconds = saved->value("seconds", nlohmann::json());
+  else if (const nlohmann::json seconds = saved.value("seconds", nlohmann::json());
            seconds.is_number())
     session_.totals().checkpoint_seconds += seconds.get<double>();  // the save could not have them
   if (best_.step > 0 && !fs::exists(checkpoint_folder(run, best_.step)))  // pruned meanwhile

@@ -1,5 +1,7 @@
 #include "core/metrics.h"
 
+#include <sys/resource.h>
+
 #include <cmath>
 
 #include "tests/core/temporary_folder.h"
@@ -86,13 +88,12 @@ TEST_CASE("metrics: torn last lines go, other bad lines are errors", "[metrics]"
   for (const std::string& torn : {std::string("{"), std::string("{\n"), std::string(20, '\0'),
                                   std::string(20, '\0') + "\n"}) {
     atomic_write(path, good + torn);
-    bool is_torn = false;
-    CHECK(read_metrics(path, &is_torn).size() == 1);
-    CHECK(is_torn);
+    const auto is_torn = [&] { return read_metrics(path, [](const nlohmann::json&) {}); };
+    CHECK(read_metrics(path).size() == 1);
+    CHECK(is_torn());
     MetricsLog log(path);
     CHECK(read_file(path) == good);
-    read_metrics(path, &is_torn);
-    CHECK_FALSE(is_torn);
+    CHECK_FALSE(is_torn());
   }
   for (const char* bad : {"{\"event\":\"train\"}", "{\"event\":7,\"step\":0}", "{\"step\":0}"}) {
     atomic_write(path, good + bad + "\n" + good);
@@ -102,4 +103,29 @@ TEST_CASE("metrics: torn last lines go, other bad lines are errors", "[metrics]"
   }
   check_error([&] { MetricsLog{folder.path() / "no" / "metrics.jsonl"}; }, ExitCode::kCannotCreate,
               "no/metrics.jsonl");
+}
+
+TEST_CASE("metrics: a long log is not held in memory", "[metrics]") {
+  TemporaryFolder folder;
+  const auto path = folder.path() / "metrics.jsonl";
+  const nlohmann::json numbers(100, 0.125);
+  std::string text;
+  for (int step = 1; step <= 20'000; ++step)
+    text += nlohmann::json{{"event", "train"}, {"step", step}, {"numbers", numbers}}.dump() + "\n";
+  atomic_write(path, text);
+  const auto peak_kib = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  const long before = peak_kib();
+  MetricsLog(path).truncate_after(19'999, 19'999);
+  std::int64_t steps = 0, last = 0;
+  read_metrics(path, [&](const nlohmann::json& line) {
+    ++steps;
+    last = line["step"];
+  });
+  CHECK(steps == 19'999);
+  CHECK(last == 19'999);
+  if (!VCAS_ASAN) CHECK(peak_kib() - before < 10'000);  // which keeps freed memory for a while
 }

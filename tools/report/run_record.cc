@@ -100,17 +100,17 @@ RunRecord read_run(const fs::path& folder) {
                 kFolderHint);
   RunRecord run;
   run.folder = folder;
-  bool is_torn = false;
-  std::vector<nlohmann::json> lines = read_metrics(file, &is_torn);
-  if (lines.empty())
-    throw Error(ExitCode::kBadData, file.string() + ": holds no event",
-                "the run has ended before its first line; train again");
   std::string begun;
-  for (nlohmann::json& line : lines) {
+  bool any = false;
+  const bool is_torn = read_metrics(file, [&](nlohmann::json line) {
+    any = true;
     if (text(line, "event") == "start") begun = text(line, "date");
     line["date"] = begun;
     take_event(run, std::move(line));
-  }
+  });
+  if (!any)
+    throw Error(ExitCode::kBadData, file.string() + ": holds no event",
+                "the run has ended before its first line; train again");
   read_config(run);
   note_gaps(run, is_torn);
   return run;
