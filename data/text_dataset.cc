@@ -48,18 +48,10 @@ class LabelReader {
         throw Error(ExitCode::kBadConfig, fmt::format("data.text.labels has \"{}\" twice", name));
   }
 
-  std::int32_t read(const std::string& label, const TextRows& rows) {
+  // None of a bad label. `fail` says what is wrong with it, which takes long with many classes.
+  std::optional<std::int32_t> find(const std::string& label) {
     if (found_) {
-      if (label.empty() || label.front() == ' ' || label.back() == ' ')
-        throw Error(ExitCode::kBadData,
-                    fmt::format("{}: label \"{}\" {}", rows.place(), label,
-                                label.empty() ? "is empty" : "has white space around it"),
-                    kBadLabelHint);
-      if (label == "-")  // as SNLI has it
-        throw Error(ExitCode::kBadData,
-                    fmt::format("{}: the label \"-\" stands for none", rows.place()),
-                    "data.skip_bad_rows=true leaves such rows out; if it is a class, list all "
-                    "classes in data.text.labels");
+      if (has_blanks(label) || label == "-") return std::nullopt;
       const auto [place, is_new] = ids_.emplace(ascii_lower(label), std::ssize(ids_));
       if (is_new) names_.push_back(label);
       return static_cast<std::int32_t>(place->second);
@@ -67,7 +59,21 @@ class LabelReader {
     const auto known = ids_.find(ascii_lower(label));
     if (known != ids_.end()) return static_cast<std::int32_t>(known->second);
     const auto number = parse_number<std::int32_t>(label);
-    if (numbers_ && number && *number >= 0 && *number < std::ssize(names_)) return *number;
+    return numbers_ && number && *number >= 0 && *number < std::ssize(names_) ? number
+                                                                              : std::nullopt;
+  }
+
+  [[noreturn]] void fail(const std::string& label, const TextRows& rows) const {
+    if (found_ && has_blanks(label))
+      throw Error(ExitCode::kBadData,
+                  fmt::format("{}: label \"{}\" {}", rows.place(), label,
+                              label.empty() ? "is empty" : "has white space around it"),
+                  kBadLabelHint);
+    if (found_)  // as SNLI has it
+      throw Error(ExitCode::kBadData,
+                  fmt::format("{}: the label \"-\" stands for none", rows.place()),
+                  "data.skip_bad_rows=true leaves such rows out; if it is a class, list all "
+                  "classes in data.text.labels");
     const std::string nearest = nearest_name(label, names_);
     throw Error(ExitCode::kBadData,
                 fmt::format("{}: label \"{}\" is not one of {}{}", rows.place(),
@@ -99,6 +105,10 @@ class LabelReader {
   }
 
  private:
+  static bool has_blanks(const std::string& label) {
+    return label.empty() || label.front() == ' ' || label.back() == ' ';
+  }
+
   std::string some_names() const {
     constexpr std::size_t kLetters = 300;
     std::string names;
@@ -112,15 +122,19 @@ class LabelReader {
   std::map<std::string, std::int64_t> ids_;
 };
 
-float read_target(const std::string& label, const TextRows& rows) {
-  constexpr double kMost = 1e18;  // its square is a finite f32
+constexpr double kMostTarget = 1e18;  // its square is a finite f32
+
+std::optional<float> find_target(const std::string& label) {
   const auto target = parse_number<double>(label);
-  if (!target || !(std::abs(*target) <= kMost))
-    throw Error(ExitCode::kBadData,
-                fmt::format("{}: the target \"{}\" is not a number from {} to {}", rows.place(),
-                            label, -kMost, kMost),
-                kBadLabelHint);
+  if (!target || !(std::abs(*target) <= kMostTarget)) return std::nullopt;
   return static_cast<float>(*target);
+}
+
+[[noreturn]] void fail_target(const std::string& label, const TextRows& rows) {
+  throw Error(ExitCode::kBadData,
+              fmt::format("{}: the target \"{}\" is not a number from {} to {}", rows.place(),
+                          label, -kMostTarget, kMostTarget),
+              kBadLabelHint);
 }
 
 // Tokens of each text that fit into `room` together, longest first, as the `tokenizers` library
@@ -254,20 +268,26 @@ TokenContent tokenise_rows(TextRows& rows, const Tokenizer& tokenizer, const Ite
   content.offsets.push_back(0);
   std::vector<std::int32_t> first, second;
   TextRow row;
+  const auto take_label = [&](const std::string& label) {
+    if (options.regression) {
+      const std::optional<float> target = find_target(label);
+      if (target) content.targets.push_back(*target);
+      return target.has_value();
+    }
+    const std::optional<std::int32_t> id = labels.find(label);
+    if (id) content.labels.push_back(*id);
+    return id.has_value();
+  };
   std::int64_t bad_labels = 0;
   while (rows.next(row)) {
     stop_if_asked();
-    if (options.labelled) {
-      try {
-        if (options.regression)
-          content.targets.push_back(read_target(row.label, rows));
-        else
-          content.labels.push_back(labels.read(row.label, rows));
-      } catch (const Error&) {
-        if (!options.skip_bad_labels) throw;
+    if (options.labelled && !take_label(row.label)) {
+      if (options.skip_bad_labels) {
         ++bad_labels;
         continue;
       }
+      if (options.regression) fail_target(row.label, rows);
+      labels.fail(row.label, rows);
     }
     first.clear();
     second.clear();
