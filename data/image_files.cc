@@ -124,11 +124,14 @@ std::vector<std::string> check_images(const ImageCheck& check, ImageFilesContent
                            : "replace them, or take them out of the folder; "
                              "data.skip_bad_rows=true leaves them out");
   }
-  for (auto image = bad.rbegin(); image != bad.rend(); ++image) {
-    const auto at = static_cast<std::ptrdiff_t>(image->file);
-    content.files.erase(content.files.begin() + at);
-    content.labels.erase(content.labels.begin() + at);
+  std::size_t kept = 0;
+  for (std::size_t file = 0; file < content.files.size(); ++file) {
+    if (file - kept < bad.size() && bad[file - kept].file == file) continue;
+    std::swap(content.files[kept], content.files[file]);
+    std::swap(content.labels[kept++], content.labels[file]);
   }
+  content.files.resize(kept);
+  content.labels.resize(kept);
   return faults;
 }
 
