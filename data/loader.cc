@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <span>
 
 #include "core/error.h"
 #include "core/sizes.h"
@@ -224,10 +225,12 @@ void Loader::append(std::int64_t item, const ItemDraw& draw, Batch& batch) const
               "Dataset::append must add as many as Dataset::item_shape says");
 }
 
-// Each thread has the same number of items, side by side. The first that failed is told of.
+// Each thread has the same number of items, side by side. There are no more threads than items.
+// The first that failed is told of.
 void Loader::append(const Contents& contents, const ItemDraw& draw, const std::stop_token& stop,
                     Batch& batch) {
-  const std::int64_t items = std::ssize(contents.items), parts = std::ssize(parts_) + 1;
+  const std::int64_t items = std::ssize(contents.items);
+  const std::int64_t parts = std::clamp<std::int64_t>(items, 1, std::ssize(parts_) + 1);
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(parts));
   const auto append_part = [&](std::int64_t part) {
     Batch& to = part == 0 ? batch : parts_[part - 1];
@@ -247,7 +250,7 @@ void Loader::append(const Contents& contents, const ItemDraw& draw, const std::s
   }
   for (const std::exception_ptr& failure : failures)
     if (failure) std::rethrow_exception(failure);
-  for (const Batch& part : parts_) {
+  for (const Batch& part : std::span(parts_).first(parts - 1)) {
     batch.values.insert(batch.values.end(), part.values.begin(), part.values.end());
     batch.targets.insert(batch.targets.end(), part.targets.begin(), part.targets.end());
   }
