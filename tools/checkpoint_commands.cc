@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <utility>
@@ -117,10 +118,14 @@ void write_submission(const PredictRequest& request, const Trained& trained,
   for (const std::string& split : splits) {
     const auto items = benchmark.open_split(data, split);
     Predictions predictions{.class_names = trained.facts.class_names};
-    predictions.numbers = predict_items(trained.config(), *items, model.evaluate());
-    if (!data.learns_numbers)
-      predictions.classes = predicted_classes(std::exchange(predictions.numbers, {}),
-                                              std::ssize(predictions.class_names));
+    const auto add = [&](const std::vector<float>& logits) {
+      if (data.learns_numbers)
+        std::ranges::copy(logits, std::back_inserter(predictions.numbers));
+      else
+        std::ranges::copy(predicted_classes(logits, std::ssize(predictions.class_names)),
+                          std::back_inserter(predictions.classes));
+    };
+    predict_items(trained.config(), *items, model.evaluate(), add);
     benchmark.write(request.submission, split, predictions);
   }
 }
@@ -214,24 +219,40 @@ std::string escaped(const std::string& name) {
 }
 
 // A line for each item, which is called as its file is or by its number.
-std::string prediction_table(const RunConfig& config, const std::vector<std::string>& classes,
-                             const std::vector<std::string>& files,
-                             const std::vector<float>& logits, bool probabilities) {
-  const bool regression = config.model.kind->head() == "regression";
-  const std::size_t width = regression ? 1 : classes.size();
-  std::vector<std::string> names;
-  std::ranges::transform(classes, std::back_inserter(names), escaped);
-  std::string text = files.empty() ? "index\tprediction" : "file\tprediction";
-  if (probabilities) text += fmt::format("\t{}", fmt::join(names, "\t"));
-  for (std::size_t i = 0; i < logits.size() / width; ++i) {
-    const float* row = logits.data() + i * width;
-    text += '\n' + (files.empty() ? std::to_string(i) : escaped(files[i])) + '\t';
-    text += regression ? fmt::format("{}", *row) : names[std::max_element(row, row + width) - row];
-    if (!probabilities) continue;
-    for (const double share : softmax(row, width)) text += fmt::format("\t{:.6f}", share);
+class PredictionTable {
+ public:
+  PredictionTable(const RunConfig& config, const std::vector<std::string>& classes,
+                  const std::vector<std::string>& files, bool probabilities)
+      : regression_(config.model.kind->head() == "regression"),
+        probabilities_(probabilities),
+        files_(files),
+        text_(files.empty() ? "index\tprediction" : "file\tprediction") {
+    std::ranges::transform(classes, std::back_inserter(names_), escaped);
+    if (probabilities) text_ += fmt::format("\t{}", fmt::join(names_, "\t"));
   }
-  return text + '\n';
-}
+
+  // The items behind.
+  void add(const std::vector<float>& logits) {
+    const std::size_t width = regression_ ? 1 : names_.size();
+    for (const float* row = logits.data(); row != logits.data() + logits.size(); row += width) {
+      text_ += '\n' + (files_.empty() ? std::to_string(item_) : escaped(files_[item_])) + '\t';
+      text_ +=
+          regression_ ? fmt::format("{}", *row) : names_[std::max_element(row, row + width) - row];
+      ++item_;
+      if (!probabilities_) continue;
+      for (const double share : softmax(row, width)) text_ += fmt::format("\t{:.6f}", share);
+    }
+  }
+
+  std::string take() { return std::move(text_) + '\n'; }
+
+ private:
+  bool regression_, probabilities_;
+  const std::vector<std::string>& files_;
+  std::vector<std::string> names_;
+  std::string text_;  // shown at the end alone: a bad image is an error, and nothing is printed
+  std::size_t item_ = 0;
+};
 
 }  // namespace
 
@@ -282,9 +303,10 @@ void predict(const PredictRequest& request) {
   data.transform = image_transform(config, &trained.facts);
   const OpenedData found =
       config.data.kind->open_unlabelled(data, request.inputs, trained.facts.item_shape);
-  const std::vector<float> logits = predict_items(config, *found.items, model.evaluate());
-  print_text(prediction_table(config, trained.facts.class_names, found.files, logits,
-                              request.probabilities));
+  PredictionTable table(config, trained.facts.class_names, found.files, request.probabilities);
+  predict_items(config, *found.items, model.evaluate(),
+                [&](const std::vector<float>& logits) { table.add(logits); });
+  print_text(table.take());
   for (const std::string& fault : found.skipped) log_warning("left out " + fault);
   if (found.cut_rows > 0) log_warning(cut_rows_text(config, found, "new"));
 }

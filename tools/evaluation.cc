@@ -232,12 +232,15 @@ std::optional<TestResult> evaluate_tests(const RunConfig& config, const RunData&
   return result;
 }
 
-std::vector<float> predict_items(const RunConfig& config, const Dataset& items,
-                                 const EvaluateBatch& evaluate) {
+void predict_items(const RunConfig& config, const Dataset& items, const EvaluateBatch& evaluate,
+                   const std::function<void(const std::vector<float>& logits)>& use) {
   Loader loader(items, eval_loader_options(config));
   std::vector<float> logits;
-  for (std::int64_t i = 0; i < loader.steps_per_epoch(); ++i) evaluate(loader.next(), &logits);
-  return logits;
+  for (std::int64_t i = 0; i < loader.steps_per_epoch(); ++i) {
+    logits.clear();
+    evaluate(loader.next(), &logits);
+    use(logits);
+  }
 }
 
 std::vector<std::int32_t> predicted_classes(const std::vector<float>& logits,

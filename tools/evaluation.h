@@ -46,9 +46,10 @@ std::optional<TestResult> evaluate_tests(const RunConfig& config, const RunData&
                                          const EvaluateBatch& evaluate,
                                          const std::function<bool()>& stop, Ranks& ranks);
 
-// The logits of all items, in their order. Their labels need not be known.
-std::vector<float> predict_items(const RunConfig& config, const Dataset& items,
-                                 const EvaluateBatch& evaluate);
+// Gives the logits of all items to `use`, batch by batch, in their order.
+// Labels need not be known. All logits of many items and classes would not fit into memory.
+void predict_items(const RunConfig& config, const Dataset& items, const EvaluateBatch& evaluate,
+                   const std::function<void(const std::vector<float>& logits)>& use);
 
 // The class of the largest logit of each row.
 std::vector<std::int32_t> predicted_classes(const std::vector<float>& logits, std::int64_t classes);
