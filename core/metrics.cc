@@ -13,9 +13,6 @@ namespace {
 constexpr std::string_view kEventNames[] = {"start",      "train",   "eval", "variance",
                                             "checkpoint", "warning", "end"};
 
-// What a use of a line says: whether the next one is wanted too.
-using UseLine = std::function<bool(nlohmann::json value, std::size_t end)>;
-
 nlohmann::json parsed(std::string_view line) {
   nlohmann::json value = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   const auto is = [&](const char* key, auto type) {
@@ -26,41 +23,38 @@ nlohmann::json parsed(std::string_view line) {
   return good ? value : nullptr;
 }
 
-// Line by line: all lines of a long run would take ten times the memory of its file.
-// `end` is the offset behind a line. The last line may be bad, and is not used then.
+// Gives each line to `use`, with the offset behind it. A bad last line is left out.
+// Lines are parsed one by one: together those of a long run take ten times the memory of the file.
 // Returns whether bytes are left behind the last line that was used.
-bool for_each_line(const std::filesystem::path& path, const UseLine& use) {
-  InputFile file(path);
-  std::vector<char> piece(1 << 16);
-  std::string text;         // read, and not used yet
-  std::size_t begin = 0;    // of the first line that was not looked at, in `text`
-  std::size_t before = 0;   // bytes of the file before `text`
-  std::int64_t number = 0;  // of the line, from 1
-  bool last_is_bad = false;
-  const auto fail = [&] {
-    throw Error(
-        ExitCode::kBadData,
-        fmt::format("{}:{}: not a JSON object with a step and an event", path.string(), number),
-        "was the file edited? remove this line, and keep the others");
+bool for_each_line(const std::filesystem::path& path,
+                   const std::function<void(nlohmann::json value, std::size_t end)>& use) {
+  std::string rest;  // of a line whose end is not read yet
+  std::size_t end = 0;
+  std::int64_t number = 0;  // of the last line, from 1
+  bool is_bad = false;      // that line
+  const auto check_last = [&] {
+    if (is_bad)
+      throw Error(
+          ExitCode::kBadData,
+          fmt::format("{}:{}: not a JSON object with a step and an event", path.string(), number),
+          "was the file edited? remove this line, and keep the others");
   };
-  while (const std::size_t count = file.read(std::as_writable_bytes(std::span(piece)))) {
-    if (last_is_bad) fail();
-    std::size_t searched = text.size();
-    text.append(piece.data(), count);
-    for (std::size_t end; (end = text.find('\n', searched)) != std::string::npos;
-         searched = begin = end + 1) {
-      if (last_is_bad) fail();
+  InputFile(path).read_pieces([&](std::span<const std::byte> piece) {
+    std::string_view text(reinterpret_cast<const char*>(piece.data()), piece.size());
+    for (std::size_t length; (length = text.find('\n')) != std::string_view::npos;
+         text.remove_prefix(length + 1)) {
+      check_last();
       ++number;
-      nlohmann::json value = parsed(std::string_view(text).substr(begin, end - begin));
-      last_is_bad = value.is_null();
-      if (!last_is_bad && !use(std::move(value), before + end + 1)) return true;
+      rest += text.substr(0, length);
+      end += rest.size() + 1;
+      nlohmann::json value = parsed(std::exchange(rest, {}));
+      is_bad = value.is_null();
+      if (!is_bad) use(std::move(value), end);
     }
-    before += begin;
-    text.erase(0, begin);
-    begin = 0;
-    if (last_is_bad && !text.empty()) fail();
-  }
-  return last_is_bad || !text.empty();
+    rest += text;
+  });
+  if (!rest.empty()) check_last();
+  return is_bad || !rest.empty();
 }
 
 }  // namespace
@@ -84,10 +78,10 @@ void MetricsLog::truncate_after(std::int64_t step, std::int64_t evaluated) {
 
 void MetricsLog::truncate(const std::function<bool(const nlohmann::json&)>& is_late) {
   std::size_t size = 0;
+  bool late = false;
   for_each_line(path_, [&](const nlohmann::json& line, std::size_t end) {
-    if (is_late(line)) return false;
-    size = end;
-    return true;
+    late = late || is_late(line);
+    if (!late) size = end;
   });
   shorten(file_, size, path_);
 }
@@ -104,10 +98,7 @@ void MetricsLog::write(MetricEvent event, std::int64_t step, const nlohmann::ord
 
 bool read_metrics(const std::filesystem::path& path,
                   const std::function<void(nlohmann::json)>& use) {
-  return for_each_line(path, [&](nlohmann::json line, std::size_t) {
-    use(std::move(line));
-    return true;
-  });
+  return for_each_line(path, [&](nlohmann::json line, std::size_t) { use(std::move(line)); });
 }
 
 std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <ctime>
 #include <fstream>
 
 #include "core/files.h"
@@ -170,23 +169,6 @@ TEST_CASE("labels are matched by name, or are numbers in the order of the names"
   const auto equal = f.load("sentence\tlabel\na\t1\nb\t01\nc\t-0\na\t0\n");
   CHECK(equal->class_names() == std::vector<std::string>{"-0", "0", "01", "1"});
   CHECK(equal->content().labels == Ids{3, 2, 0, 1});
-}
-
-TEST_CASE("bad labels that are left out take no search among all classes", "[text]") {
-  const Fixture f;
-  TextOptions options{.items = {.skip_bad_labels = true}};
-  std::string table = "sentence\tlabel\na\tclass 0\n";
-  const std::string long_name(90, 'x');
-  for (int i = 0; i < 3000; ++i) {
-    options.items.labels.push_back(fmt::format("{}class {}", long_name, i));
-    table += fmt::format("a\tklass {}{}\n", i, long_name);
-  }
-  options.items.labels.push_back("class 0");
-  const std::clock_t begin = std::clock();
-  const auto items = f.load(table, options);
-  CHECK(items->size() == 1);
-  CHECK(items->content().skipped_rows == 3000);
-  CHECK(std::clock() - begin < 5 * CLOCKS_PER_SEC);
 }
 
 TEST_CASE("a test split has no labels, a regression has targets", "[text]") {
