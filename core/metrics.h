@@ -38,8 +38,8 @@ class MetricsLog {
   FileDescriptor file_;
 };
 
-// Gives each line of a log to `use`; a torn last line is left out, any other bad line is kBadData.
-// Returns whether there was a torn one.
+// Gives each line of a log to `use`, but for a torn last line. Returns whether there was one.
+// Throws Error(kBadData) for any other bad line.
 bool read_metrics(const std::filesystem::path& path,
                   const std::function<void(nlohmann::json)>& use);
 // All lines.
