@@ -48,7 +48,8 @@ class LabelReader {
         throw Error(ExitCode::kBadConfig, fmt::format("data.text.labels has \"{}\" twice", name));
   }
 
-  // None of a bad label. `fail` says what is wrong with it, which takes long with many classes.
+  // None of a bad label. `throw_bad` says what is wrong with it, which takes long with many
+  // classes.
   std::optional<std::int32_t> find(const std::string& label) {
     if (found_) {
       if (has_blanks(label) || label == "-") return std::nullopt;
@@ -63,7 +64,7 @@ class LabelReader {
                                                                               : std::nullopt;
   }
 
-  [[noreturn]] void fail(const std::string& label, const TextRows& rows) const {
+  [[noreturn]] void throw_bad(const std::string& label, const TextRows& rows) const {
     if (found_ && has_blanks(label))
       throw Error(ExitCode::kBadData,
                   fmt::format("{}: label \"{}\" {}", rows.place(), label,
@@ -130,7 +131,7 @@ std::optional<float> find_target(const std::string& label) {
   return static_cast<float>(*target);
 }
 
-[[noreturn]] void fail_target(const std::string& label, const TextRows& rows) {
+[[noreturn]] void throw_bad_target(const std::string& label, const TextRows& rows) {
   throw Error(ExitCode::kBadData,
               fmt::format("{}: the target \"{}\" is not a number from {} to {}", rows.place(),
                           label, -kMostTarget, kMostTarget),
@@ -286,8 +287,8 @@ TokenContent tokenise_rows(TextRows& rows, const Tokenizer& tokenizer, const Ite
         ++bad_labels;
         continue;
       }
-      if (options.regression) fail_target(row.label, rows);
-      labels.fail(row.label, rows);
+      if (options.regression) throw_bad_target(row.label, rows);
+      labels.throw_bad(row.label, rows);
     }
     first.clear();
     second.clear();
