@@ -20,7 +20,7 @@ const PatchCase kCases[] = {
     {2, 8, 8, {.height = 13, .width = 11, .kernel = 7, .stride = 2, .padding = 3}},
     {1, 8, 16, {.height = 3, .width = 8, .kernel = 2, .stride = 3}},
     {2, 8, 8, {.height = 17, .width = 17, .kernel = 17, .padding = 8}},  // copied
-    {5, 72, 136, {.height = 8, .width = 7, .kernel = 3, .padding = 1}},
+    {3, 72, 136, {.height = 8, .width = 7, .kernel = 3, .padding = 1}},
     {4, 64, 96, {.height = 9, .width = 9, .kernel = 3, .stride = 2, .padding = 2}},
     // tiles for each of 132 multiprocessors: 128 x 64, and 128 x 128
     {2, 8, 8, {.height = 65, .width = 65, .kernel = 3, .padding = 1}},
