@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +14,7 @@ namespace {
 constexpr std::string_view kEventNames[] = {"start",      "train",   "eval", "variance",
                                             "checkpoint", "warning", "end"};
 
+// Null where it is no line of a log.
 nlohmann::json parsed(std::string_view line) {
   nlohmann::json value = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   const auto is = [&](const char* key, auto type) {
@@ -24,7 +26,7 @@ nlohmann::json parsed(std::string_view line) {
 }
 
 // Gives each line to `use`, with the offset behind it. A bad last line is left out.
-// Lines are parsed one by one: together those of a long run take ten times the memory of the file.
+// Lines are parsed one by one: together those of a long run take five times the memory of the file.
 // Returns whether bytes are left behind the last line that was used.
 bool for_each_line(const std::filesystem::path& path,
                    const std::function<void(nlohmann::json value, std::size_t end)>& use) {

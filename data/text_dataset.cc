@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
@@ -50,7 +51,7 @@ class LabelReader {
 
   // None of a bad label. `throw_bad` says what is wrong with it, which takes long with many
   // classes.
-  std::optional<std::int32_t> find(const std::string& label) {
+  std::optional<std::int32_t> id_of(const std::string& label) {
     if (found_) {
       if (has_blanks(label) || label == "-") return std::nullopt;
       const auto [place, is_new] = ids_.emplace(ascii_lower(label), std::ssize(ids_));
@@ -275,7 +276,7 @@ TokenContent tokenise_rows(TextRows& rows, const Tokenizer& tokenizer, const Ite
       if (target) content.targets.push_back(*target);
       return target.has_value();
     }
-    const std::optional<std::int32_t> id = labels.find(label);
+    const std::optional<std::int32_t> id = labels.id_of(label);
     if (id) content.labels.push_back(*id);
     return id.has_value();
   };
