@@ -20,8 +20,11 @@ string(REGEX MATCH thread tsan "${VCAS_SANITIZE}")
 target_compile_definitions(vcas_options INTERFACE VCAS_ASAN=$<BOOL:${asan}>
                                                   VCAS_TSAN=$<BOOL:${tsan}>)
 if(VCAS_SANITIZE)
+  # Assertions have many pointers. What is null there ends a test anyway.
+  set(is_test $<BOOL:$<TARGET_PROPERTY:VCAS_IS_TEST>>)
   target_compile_options(vcas_options INTERFACE
-    -fsanitize=${VCAS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    -fsanitize=${VCAS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
+    $<${is_test}:-fno-sanitize=null,alignment>)
   target_link_options(vcas_options INTERFACE -fsanitize=${VCAS_SANITIZE})
 endif()
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

@@ -163,7 +163,7 @@ TEST_CASE("layer_norm_forward spreads a NaN over its row only", "[layer_norm]") 
 
 TEST_CASE("layer_norm_backward", "[layer_norm]") {
   on_every_backend([](TestTensors& t) {
-    for (const std::int64_t full : cases_to_run({1, 5, 20, 700}))
+    for (const std::int64_t full : cases_to_run({1, 5, 700, 20}))
       for (const std::int64_t width : cases_to_run(widths(full)))
         for (const bool narrow : {false, true})
           for (const char* added : {"", "apart", "in place"})

@@ -1,6 +1,7 @@
 #include "kernels/emu/emu_ops.h"
 #include "kernels/op_cost.h"
 #include "tests/support/check_op.h"
+#include "tests/support/fewer_cases.h"
 #include "tests/support/tensor_cores.h"
 
 using namespace vcas;
@@ -51,7 +52,7 @@ TEST_CASE("linear_backward_input", "[linear]") { on_every_backend(check_backward
 TEST_CASE("a weight gradient with a large tile for each of 132 multiprocessors", "[linear]") {
   on_every_backend([](TestTensors& t) {
     const std::int64_t rows = t.ops().name() == "cuda" ? 700 : 9;
-    for (const auto& [in, out] : {std::pair{1408, 1536}, {1536, 1408}}) {
+    for (const auto& [in, out] : cases_to_run({std::pair{1408, 1536}, {1536, 1408}})) {
       const auto kept = t.some_of(rows);
       check_op(t,
                LinearBackwardWeight{.dweight = t.wide_unset({out, in}),
@@ -69,7 +70,7 @@ TEST_CASE("linear_backward_weight with and without rows, kept rows and scales", 
   on_every_backend([copies](TestTensors& t) {
     for (const auto& [full, in, out] : kSizes)
       for (const bool narrow : {false, true})
-        for (const int draw : {0, 1, 2, 3}) {
+        for (const int draw : cases_to_run({0, 1, 2, 3})) {
           const bool accumulate = draw == 1 || (narrow && draw == 2);
           INFO(full << " x " << in << " -> " << out << ", narrow " << narrow << ", draw " << draw);
           const auto row = t.some_of(full);

@@ -6,6 +6,7 @@
 #include "tests/optim/text_fixture.h"
 #include "tests/optim/trainer_fixture.h"
 #include "tests/support/catch.h"
+#include "tests/support/fewer_cases.h"
 
 using namespace vcas;
 
@@ -64,7 +65,8 @@ TEST_CASE("a BERT trains with VCAS in bf16 as it does in f32", "[trainer][bf16][
   VcasOptions vcas;
   vcas.act_ratio = {0.5, 0.8};
   vcas.weight_ratio = {0.5};
-  for (const std::string head : {"classification", "regression", "mlm", "lm"}) {
+  for (const std::string& head :
+       cases_to_run<std::string>({"classification", "regression", "mlm", "lm"})) {
     INFO(head);
     const auto losses = [&](DType dtype) {
       OneBatch source;

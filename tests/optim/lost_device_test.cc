@@ -8,6 +8,7 @@
 #include "tests/core/temporary_folder.h"
 #include "tests/optim/trainer_fixture.h"
 #include "tests/support/check_error.h"
+#include "tests/support/fewer_cases.h"
 
 namespace fs = std::filesystem;
 using namespace vcas;
@@ -110,7 +111,8 @@ TEST_CASE("a device lost in mid-run leaves the last checkpoint, which leads to t
   const std::int64_t before = resumed.device->calls;
   resumed.save_at(9, next.path());
   const std::int64_t calls = resumed.device->calls - before;
-  constexpr int kLosses = 11;  // from the first call of a step to the last of the next save
+  // From the first call of a step to the last of the next save.
+  constexpr int kLosses = repetitions(16);
   for (int loss = 0; loss < kLosses; ++loss) {
     Run lost(device, checkpoint);
     lost.device->lost_after = lost.device->calls + loss * (calls - 1) / (kLosses - 1);

@@ -11,6 +11,7 @@
 
 #include "tests/optim/trainer_fixture.h"
 #include "tests/support/check_error.h"
+#include "tests/support/fewer_cases.h"
 #include "tests/support/watched_ops.h"
 
 using namespace vcas;
@@ -71,7 +72,8 @@ TEST_CASE("the probe's work in an exact step that it measures is timed apart", "
 TEST_CASE("device kernels train as the CPU does", "[trainer][device]") {
   TrainerOptions options = TrainerFixture::defaults();
   vcas_of(options).tau_act = vcas_of(options).tau_w = 0.3;
-  vcas_of(options).probe = GENERATE("in_place", "separate");
+  vcas_of(options).probe =
+      GENERATE(from_range(cases_to_run<std::string>({"separate", "in_place"})));
   vcas_of(options).controller = GENERATE("paper", "budget");
   vcas_of(options).kept_items = "fixed";  // "auto" depends on the device
   TrainerFixture checked(options, 0.1, make_ops("check:emu,cpu"));
@@ -403,7 +405,7 @@ TEST_CASE("sampling from each micro-batch keeps the mean and the budgets", "[tra
                             if (args.key.stream == Stream::kGate)
                               kept_items.push_back(args.kept.elements());
                           }));
-  constexpr int kSteps = 4096;
+  constexpr int kSteps = repetitions(4096);
   const auto& list = sampling.model->graph.parameters().list();
   const float* slab = sampling.model->graph.parameters().gradients().ptr<float>();
   std::vector<double> sum(list.size()), squares(list.size());

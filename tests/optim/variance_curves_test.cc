@@ -101,7 +101,8 @@ TEST_CASE("capped_level spends its budget", "[curves]") {
 }
 
 TEST_CASE("the curve of V_act is the variance of real backwards", "[curves][law]") {
-  const std::string model = GENERATE("vit", "first token", "mean", "masked words");
+  const std::string model = GENERATE(
+      from_range(cases_to_run<std::string>({"vit", "first token", "mean", "masked words"})));
   const Selection selection = GENERATE(Selection::kSystematic, Selection::kBernoulli);
   const bool by_norm = GENERATE(false, true);
   ModelFixture f = fixture_of(model);

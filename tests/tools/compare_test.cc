@@ -3,6 +3,7 @@
 
 #include "core/metrics.h"
 #include "tests/support/catch.h"
+#include "tests/support/fewer_cases.h"
 #include "tests/tools/comparison.h"
 #include "tests/tools/program.h"
 
@@ -21,49 +22,52 @@ TEST_CASE("a comparison that was stopped goes on to the numbers of one that was 
   std::vector<std::string> cut = whole;
   cut[3] = "cut";
   const Outcome uninterrupted = succeeded(run(tiny.path(), whole));
-  const int signal = GENERATE(SIGINT, SIGTERM, SIGKILL);
-  {
-    const Process process(tiny.path(), cut);
-    REQUIRE(wait_for_lines(tiny.path() / "cut/vcas/metrics.jsonl", 200));
-    process.signal(signal);
-    const Outcome stopped = process.wait();
-    INFO(stopped.err);
-    if (signal == SIGKILL) {
-      REQUIRE(stopped.code == 128 + SIGKILL);
-    } else {
-      REQUIRE(stopped.code == 75);
-      CHECK_FALSE(contains(stopped.err, "error:"));
-      for (const char* name : {"exact", "vcas"})
-        check_contains(stopped.err, {std::string("; saved cut/") + name + "/checkpoint-",
-                                     "\n  hint: go on with --resume\n"});
-      // The same steps, without what is not known yet.
-      const nlohmann::json json = nlohmann::json::parse(stopped.out);
-      CHECK(json["runs"][0]["steps"].get<int>() >= 20);
-      CHECK(json["runs"][0]["steps"] == json["runs"][1]["steps"]);
-      CHECK(json["runs"][0]["train_loss"].is_null());
-      CHECK(json["saved"]["flops"].is_number());
+  for (const int signal : vcas::cases_to_run({SIGKILL, SIGTERM, SIGINT})) {
+    INFO("signal " << signal);
+    fs::remove_all(tiny.path() / "cut");
+    {
+      const Process process(tiny.path(), cut);
+      REQUIRE(wait_for_lines(tiny.path() / "cut/vcas/metrics.jsonl", 200));
+      process.signal(signal);
+      const Outcome stopped = process.wait();
+      INFO(stopped.err);
+      if (signal == SIGKILL) {
+        REQUIRE(stopped.code == 128 + SIGKILL);
+      } else {
+        REQUIRE(stopped.code == 75);
+        CHECK_FALSE(contains(stopped.err, "error:"));
+        for (const char* name : {"exact", "vcas"})
+          check_contains(stopped.err, {std::string("; saved cut/") + name + "/checkpoint-",
+                                       "\n  hint: go on with --resume\n"});
+        // The same steps, without what is not known yet.
+        const nlohmann::json json = nlohmann::json::parse(stopped.out);
+        CHECK(json["runs"][0]["steps"].get<int>() >= 20);
+        CHECK(json["runs"][0]["steps"] == json["runs"][1]["steps"]);
+        CHECK(json["runs"][0]["train_loss"].is_null());
+        CHECK(json["saved"]["flops"].is_number());
+      }
     }
-  }
-  const Outcome resumed = succeeded(run(tiny.path(), {"compare", "--resume", "cut", "--json"}));
-  CHECK(untimed(resumed.out) == untimed(uninterrupted.out));
-  for (const char* name : {"exact", "vcas"}) {
-    const std::string folder = std::string("cut/") + name;
-    CHECK(contains(resumed.err, std::string(name) + ": resuming " + folder + "/checkpoint-"));
-    CHECK(tiny.weights(folder) == tiny.weights(std::string("whole/") + name));
-    std::int64_t steps = 0;
-    for (const nlohmann::json& line : events_of(tiny.path() / folder / "metrics.jsonl", "train"))
-      CHECK(line["step"] == ++steps);
-    CHECK(steps == 1000);
-    succeeded(run(tiny.path(), {"eval", "--model", folder + "/best"}));
-    succeeded(run(tiny.path(), {"eval", "--model", folder}));
-  }
-  CHECK(untimed(content(tiny.path() / "cut/compare.json")) == untimed(resumed.out));
+    const Outcome resumed = succeeded(run(tiny.path(), {"compare", "--resume", "cut", "--json"}));
+    CHECK(untimed(resumed.out) == untimed(uninterrupted.out));
+    for (const char* name : {"exact", "vcas"}) {
+      const std::string folder = std::string("cut/") + name;
+      CHECK(contains(resumed.err, std::string(name) + ": resuming " + folder + "/checkpoint-"));
+      CHECK(tiny.weights(folder) == tiny.weights(std::string("whole/") + name));
+      std::int64_t steps = 0;
+      for (const nlohmann::json& line : events_of(tiny.path() / folder / "metrics.jsonl", "train"))
+        CHECK(line["step"] == ++steps);
+      CHECK(steps == 1000);
+      succeeded(run(tiny.path(), {"eval", "--model", folder + "/best"}));
+      succeeded(run(tiny.path(), {"eval", "--model", folder}));
+    }
+    CHECK(untimed(content(tiny.path() / "cut/compare.json")) == untimed(resumed.out));
 
-  // What a kill leaves of weights that were being removed.
-  const fs::path rubbish = tiny.path() / "cut/vcas/checkpoint-900.tmp";
-  fs::create_directory(rubbish);
-  succeeded(run(tiny.path(), {"compare", "--resume", "cut"}));
-  CHECK_FALSE(fs::exists(rubbish));
+    // What a kill leaves of weights that were being removed.
+    const fs::path rubbish = tiny.path() / "cut/vcas/checkpoint-900.tmp";
+    fs::create_directory(rubbish);
+    succeeded(run(tiny.path(), {"compare", "--resume", "cut"}));
+    CHECK_FALSE(fs::exists(rubbish));
+  }
 }
 
 TEST_CASE("comparisons get folders of their own, and --resume the newest") {

@@ -7,6 +7,7 @@
 
 #include "core/metrics.h"
 #include "tests/support/catch.h"
+#include "tests/support/fewer_cases.h"
 #include "tests/tools/comparison.h"
 #include "tests/tools/program.h"
 #include "tests/tools/tiny_text.h"
@@ -258,33 +259,36 @@ TEST_CASE("compare: seeds that are finished are not run again after a stop or a 
     return with(three_variants({"--folder", folder, "--json"}), settings);
   };
   const Outcome whole = succeeded(run(tiny.path(), arguments("whole")));
-  const int signal = GENERATE(SIGTERM, SIGKILL);
-  {
-    const Process process(tiny.path(), arguments("cut"));
-    REQUIRE(wait_for_lines(tiny.path() / "cut/half/seed0/metrics.jsonl", 200));
-    process.signal(signal);
-    const Outcome stopped = process.wait();
-    INFO(stopped.err);
-    REQUIRE(stopped.code == (signal == SIGKILL ? 128 + SIGKILL : 75));
-    if (signal == SIGTERM) {
-      check_contains(stopped.err, {"; saved cut/half/seed0/checkpoint-",
-                                   "the numbers are of the seeds that are finished\n"});
-      CHECK(json::parse(stopped.out)["summary"][0]["values"]["train_loss"]["seeds"] == 1.0);
+  for (const int signal : vcas::cases_to_run({SIGTERM, SIGKILL})) {
+    INFO("signal " << signal);
+    fs::remove_all(tiny.path() / "cut");
+    {
+      const Process process(tiny.path(), arguments("cut"));
+      REQUIRE(wait_for_lines(tiny.path() / "cut/half/seed0/metrics.jsonl", 200));
+      process.signal(signal);
+      const Outcome stopped = process.wait();
+      INFO(stopped.err);
+      REQUIRE(stopped.code == (signal == SIGKILL ? 128 + SIGKILL : 75));
+      if (signal == SIGTERM) {
+        check_contains(stopped.err, {"; saved cut/half/seed0/checkpoint-",
+                                     "the numbers are of the seeds that are finished\n"});
+        CHECK(json::parse(stopped.out)["summary"][0]["values"]["train_loss"]["seeds"] == 1.0);
+      }
     }
+    CHECK_FALSE(fs::exists(tiny.path() / "cut/half/seed7/metrics.jsonl"));
+    const std::string finished = content(tiny.path() / "cut/half/seed3/metrics.jsonl");
+    const Outcome resumed = succeeded(run(tiny.path(), {"compare", "--resume", "cut", "--json"}));
+    CHECK(contains(resumed.err, "half/seed0: resuming cut/half/seed0/checkpoint-"));
+    CHECK_FALSE(contains(resumed.err, "seed3"));
+    CHECK(content(tiny.path() / "cut/half/seed3/metrics.jsonl") == finished);
+    CHECK(untimed(resumed.out) == untimed(whole.out));
+    CHECK(saved_steps(tiny.path() / "cut/half/seed0").empty());
+    const Outcome again =
+        run(tiny.path(),
+            three_variants({"--resume", "--json", settings[0], settings[1], "run.folder=cut"}));
+    INFO(again.err);
+    CHECK(again.out == resumed.out);
   }
-  CHECK_FALSE(fs::exists(tiny.path() / "cut/half/seed7/metrics.jsonl"));
-  const std::string finished = content(tiny.path() / "cut/half/seed3/metrics.jsonl");
-  const Outcome resumed = succeeded(run(tiny.path(), {"compare", "--resume", "cut", "--json"}));
-  CHECK(contains(resumed.err, "half/seed0: resuming cut/half/seed0/checkpoint-"));
-  CHECK_FALSE(contains(resumed.err, "seed3"));
-  CHECK(content(tiny.path() / "cut/half/seed3/metrics.jsonl") == finished);
-  CHECK(untimed(resumed.out) == untimed(whole.out));
-  CHECK(saved_steps(tiny.path() / "cut/half/seed0").empty());
-  const Outcome again =
-      run(tiny.path(),
-          three_variants({"--resume", "--json", settings[0], settings[1], "run.folder=cut"}));
-  INFO(again.err);
-  CHECK(again.out == resumed.out);
 }
 
 TEST_CASE("compare: a run that diverges leaves the others as they are") {

@@ -480,7 +480,7 @@ TEST_CASE("faults: memory and descriptors are at a late step what they were at s
   const FaultRun small;
   const long last = environment_number("VCAS_STEPS", 3000);
   const Process process(small.path(), {"vcas-train", "-c", "small.json", "run.folder=out",
-                                       "train.steps=" + std::to_string(last + last / 10),
+                                       "train.steps=" + std::to_string(last + last / 5),
                                        "train.eval_every=50", "train.log_every=100"});
   struct Use {
     double resident_kib = 0;
@@ -494,7 +494,7 @@ TEST_CASE("faults: memory and descriptors are at a late step what they were at s
     }
     const fs::path proc = fs::path("/proc") / std::to_string(process.id());
     Use use;
-    for (int look = 0; look < 20; ++look) {  // for a moment without a file being written
+    for (int look = 0; look < 100; ++look) {  // for a moment without a file being written
       const std::ptrdiff_t open = std::distance(fs::directory_iterator(proc / "fd"), {});
       use.descriptors = look == 0 ? open : std::min(use.descriptors, open);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

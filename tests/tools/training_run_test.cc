@@ -7,6 +7,7 @@
 #include "core/metrics.h"
 #include "core/safetensors.h"
 #include "tests/support/catch.h"
+#include "tests/support/fewer_cases.h"
 #include "tests/tools/program.h"
 
 namespace fs = std::filesystem;
@@ -390,24 +391,27 @@ TEST_CASE("four micro-batches of 8 are one batch of 32") {
 }
 
 TEST_CASE("a signal saves, and the run goes on as if there had been none") {
-  const int signal = GENERATE(SIGTERM, SIGINT, SIGUSR2);
   const TinyRun tiny;
   const std::vector<std::string> settings = {"--config", "tiny.json", "train.steps=2000",
                                              "train.eval_every=1000"};
   const std::vector<std::string> whole = with({"vcas-train", "run.folder=whole"}, settings);
   succeeded(run(tiny.path(), whole));
 
-  std::vector<std::string> cut = with({"vcas-train", "run.folder=cut"}, settings);
-  const Process process(tiny.path(), cut);
-  REQUIRE(wait_for_lines(tiny.path() / "cut/metrics.jsonl", 30));
-  process.signal(signal);
-  const Outcome stopped = process.wait();
-  check_failure(stopped, 75, {"stopped by SIG", "  hint: go on with --resume"});
-  CHECK_FALSE(contains(stopped.err, "error:"));
+  for (const int signal : vcas::cases_to_run({SIGTERM, SIGINT, SIGUSR2})) {
+    INFO("signal " << signal);
+    fs::remove_all(tiny.path() / "cut");
+    std::vector<std::string> cut = with({"vcas-train", "run.folder=cut"}, settings);
+    const Process process(tiny.path(), cut);
+    REQUIRE(wait_for_lines(tiny.path() / "cut/metrics.jsonl", 30));
+    process.signal(signal);
+    const Outcome stopped = process.wait();
+    check_failure(stopped, 75, {"stopped by SIG", "  hint: go on with --resume"});
+    CHECK_FALSE(contains(stopped.err, "error:"));
 
-  cut.push_back("--resume");
-  succeeded(run(tiny.path(), cut));
-  CHECK(tiny.weights("cut") == tiny.weights("whole"));
+    cut.push_back("--resume");
+    succeeded(run(tiny.path(), cut));
+    CHECK(tiny.weights("cut") == tiny.weights("whole"));
+  }
 }
 
 TEST_CASE("SIGUSR1 saves and the run goes on") {
