@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "core/utf8.h"
@@ -132,6 +133,20 @@ void Progress::finish() {
   const std::lock_guard lock(mutex_);
   block_lines_ = 0;
   step_ = -1;
+}
+
+std::function<void(std::int64_t, std::int64_t)> count_on_stderr(const std::string& verb,
+                                                                const std::string& noun) {
+  const ProgressOptions options = progress_options(STDERR_FILENO);
+  const auto bar = std::make_shared<Progress>(stderr, options);
+  return [=](std::int64_t done, std::int64_t all) {
+    if (options.live || done < all)
+      bar->update(done, all, [&] {
+        return ProgressText{.label = verb + " " + noun,
+                            .fields = fmt::format("of={} {}={}", all, verb, noun)};
+      });
+    if (done == all) bar->finish();
+  };
 }
 
 std::string Progress::clear_block() const {

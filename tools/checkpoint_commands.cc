@@ -109,6 +109,16 @@ class TrainedModel {
   std::string name_;
 };
 
+// Tells on stderr how many of `items` are done.
+EvaluateBatch counted(const std::string& verb, const EvaluateBatch& evaluate, std::int64_t items) {
+  return [=, tell = count_on_stderr(verb, "items"), done = std::int64_t{0}](
+             const Batch& batch, std::vector<float>* logits) mutable {
+    const Evaluation part = evaluate(batch, logits);
+    tell(done += batch.items, items);
+    return part;
+  };
+}
+
 void write_submission(const PredictRequest& request, const Trained& trained,
                       const DataRequest& data, TrainedModel& model) {
   const Benchmark& benchmark = *trained.config().data.kind->benchmark();
@@ -125,7 +135,8 @@ void write_submission(const PredictRequest& request, const Trained& trained,
         std::ranges::copy(predicted_classes(logits, std::ssize(predictions.class_names)),
                           std::back_inserter(predictions.classes));
     };
-    predict_items(trained.config(), *items, model.evaluate(), add);
+    predict_items(trained.config(), *items, counted("predicting", model.evaluate(), items->size()),
+                  add);
     benchmark.write(request.submission, split, predictions);
   }
 }
@@ -269,8 +280,11 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
       log_warning(
           fmt::format("{} has changed since {} was saved", file, trained.checkpoint.string()));
   const double start = monotonic_seconds();
+  const std::int64_t items =
+      data.test->size() + (data.mismatched ? data.mismatched->size() : std::int64_t{0});
   const TestResult result = *evaluate_tests(
-      trained.config(), data, model.evaluate(), [] { return false; }, *one_rank());
+      trained.config(), data, counted("evaluating", model.evaluate(), items), [] { return false; },
+      *one_rank());
   const double seconds = monotonic_seconds() - start;
   nlohmann::ordered_json values = result.to_json("eval_");
   values.update({{"eval_items", result.items},
@@ -304,7 +318,7 @@ void predict(const PredictRequest& request) {
   const OpenedData found =
       config.data.kind->open_unlabelled(data, request.inputs, trained.facts.item_shape);
   PredictionTable table(config, trained.facts.class_names, found.files, request.probabilities);
-  predict_items(config, *found.items, model.evaluate(),
+  predict_items(config, *found.items, counted("predicting", model.evaluate(), found.items->size()),
                 [&](const std::vector<float>& logits) { table.add(logits); });
   print_text(table.take());
   for (const std::string& fault : found.skipped) log_warning("left out " + fault);

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
-
-#include <memory>
 
 #include "core/error.h"
 #include "core/progress.h"
@@ -16,14 +13,7 @@ namespace vcas {
 ImageCheck image_check(const RunConfig& config) {
   ImageCheck check{.skip = config.data.skip_bad_rows, .threads = threads_of(config)};
   if (!config.is_first_rank) return check;
-  const auto bar = std::make_shared<Progress>(stderr, progress_options(STDERR_FILENO));
-  check.progress = [bar](std::int64_t done, std::int64_t total) {
-    bar->update(done, total, [&] {
-      return ProgressText{.label = "checking images",
-                          .fields = fmt::format("of={} checking=images", total)};
-    });
-    if (done == total) bar->finish();
-  };
+  check.progress = count_on_stderr("checking", "images");
   return check;
 }
 

@@ -100,6 +100,14 @@ inline Outcome run(const std::filesystem::path& folder, const std::vector<std::s
   return Process(folder, arguments, environment).wait();
 }
 
+// What the program shows on a terminal.
+inline Outcome on_terminal(const std::filesystem::path& folder, const std::string& arguments) {
+  const std::string command = "TERM=xterm " VCAS_PROGRAM " " + arguments;
+  return Process(folder, {"--quiet", "--return", "--command", command, "/dev/null"}, {},
+                 "/usr/bin/script")
+      .wait();
+}
+
 // All files of a folder with their content, and where links lead.
 inline std::map<std::string, std::string> snapshot(const std::filesystem::path& folder) {
   std::map<std::string, std::string> files;

@@ -55,6 +55,10 @@ TEST_CASE("a text classifier trains, is evaluated, predicts and is exported", "[
   CHECK(std::abs(bad + good - 1) < 2e-6);
   check_failure(tiny.vcas({"predict", "--model", "out/last", "--input", "new.tsv", "new.tsv"}), 2,
                 {"predict reads one table of texts, got 2"});
+  check_contains(on_terminal(tiny.path(), "eval --model out/last").out,
+                 {" evaluating items  ", "100%   step 16/16", "(16 items in "});
+  check_contains(on_terminal(tiny.path(), "predict --model out/last --input new.tsv").out,
+                 {" predicting items  ", "100%   step 2/2", "0\tgood"});
 
   // What is exported starts another run with the same weights, whatever the settings say of sizes.
   succeeded(tiny.vcas({"export", "--model", "out/last", "--to", "hf"}));
