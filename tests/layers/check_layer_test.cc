@@ -14,7 +14,7 @@ class ColumnGain final : public Layer {
   explicit ColumnGain(const LayerConfig& config) : fault_(config.get<std::string>("fault", "")) {}
 
   NodePlan plan(const PlanInput& in) const override {
-    check_inputs("column_gain", in, {in.dtype});
+    check_inputs("faulty_gain", in, {in.dtype});
     NodePlan plan;
     plan.output = in.inputs[0];
     plan.parameters = {{"gain", {in.inputs[0].width}, {Initializer::Kind::kConstant, 1}, false}};
@@ -120,7 +120,7 @@ class ColumnGain final : public Layer {
   mutable int calls_ = 0;
 };
 
-VCAS_REGISTER_LAYER("column_gain", ColumnGain);
+VCAS_REGISTER_LAYER("faulty_gain", ColumnGain);
 
 // Leaves out what echoes stand for.
 class ForgetsEchoes final : public Layer {
@@ -148,7 +148,7 @@ VCAS_REGISTER_LAYER("forgets_echoes", ForgetsEchoes);
 std::string faults_of(const std::string& fault, const std::vector<double>& kinks = {},
                       const std::string& device = "cpu") {
   std::string all;
-  for (const std::string& text : layer_faults({.kind = "column_gain",
+  for (const std::string& text : layer_faults({.kind = "faulty_gain",
                                  .config = {{"fault", fault}},
                                  .inputs = {{.width = 24, .kinks = kinks}},
                                  .device = device,
@@ -159,8 +159,8 @@ std::string faults_of(const std::string& fault, const std::vector<double>& kinks
 
 }  // namespace
 
-TEST_CASE("column_gain", "[layer]") {
-  check_layer({.kind = "column_gain", .inputs = {{.width = 24}}, .bf16 = false}, host_devices());
+TEST_CASE("faulty_gain", "[layer]") {
+  check_layer({.kind = "faulty_gain", .inputs = {{.width = 24}}, .bf16 = false}, host_devices());
 }
 
 TEST_CASE("no input lies on a kink that is named", "[check_layer]") {
@@ -219,7 +219,7 @@ TEST_CASE("an output that is not its formula's is a fault", "[check_layer]") {
     return y;
   };
   const std::vector<std::string> faults = layer_faults(
-      {.kind = "column_gain", .inputs = {{.width = 24}}, .bf16 = false, .formula = twice});
+      {.kind = "faulty_gain", .inputs = {{.width = 24}}, .bf16 = false, .formula = twice});
   REQUIRE_FALSE(faults.empty());
   CHECK_THAT(faults[0], ContainsSubstring("output against its formula"));
 }
