@@ -192,39 +192,73 @@ TEST_CASE("a gradient that is not finite names its tensor", "[trainer][error]") 
   CHECK(f.weights() == before);
 }
 
+namespace {
+
+struct Waits {
+  std::int64_t ahead, at_the_end;  // of three steps that another follows, and of the last one
+  bool operator==(const Waits&) const = default;
+};
+
+Waits waits_of_steps(const TrainerOptions& options, const std::string& device) {
+  TrainerFixture f(options, 0.1, make_ops(device));
+  RandomBatches source(options.batch);
+  f.trainer->queue(source.next());
+  f.ops->reset();
+  for (int i = 0; i < 3; ++i) {
+    f.trainer->queue(source.next());
+    CHECK(f.trainer->full());
+    CHECK(f.trainer->finish().step == i + 1);
+  }
+  const std::int64_t ahead = f.ops->waits();
+  f.trainer->finish();
+  return {ahead, f.ops->waits() - ahead};
+}
+
+}  // namespace
+
 TEST_CASE("the host waits for no step that another follows", "[trainer]") {
   TrainerOptions options = TrainerFixture::defaults();
   options.micro_batch = GENERATE(0, 8);
-  struct Waits {
-    std::int64_t ahead, at_the_end;
-    bool operator==(const Waits&) const = default;
-  };
-  const auto waits_of_steps = [&](const std::string& device) {
-    TrainerFixture f(options, 0.1, make_ops(device));
-    RandomBatches source(options.batch);
-    f.trainer->queue(source.next());
-    f.ops->reset();
-    for (int i = 0; i < 3; ++i) {
-      f.trainer->queue(source.next());
-      CHECK(f.trainer->full());
-      CHECK(f.trainer->finish().step == i + 1);
-    }
-    const std::int64_t ahead = f.ops->waits();
-    f.trainer->finish();
-    return Waits{ahead, f.ops->waits() - ahead};
-  };
   for (const std::string device : {"cpu", "emu"}) {
     INFO(device << ", micro-batch " << options.micro_batch);
     options.method.type = "exact";
-    CHECK(waits_of_steps(device) == Waits{0, 1});
+    CHECK(waits_of_steps(options, device) == Waits{0, 1});
     options.method.type = "vcas";
     vcas_of(options).act_ratio = {0.3, 0.6};
     vcas_of(options).weight_ratio = {0.5};
     vcas_of(options).selection = "systematic";
-    CHECK(waits_of_steps(device) == Waits{0, 1});
+    CHECK(waits_of_steps(options, device) == Waits{0, 1});
     // Two gates and the linears of each of two blocks, in each micro-batch.
     vcas_of(options).selection = "bernoulli";
-    CHECK(waits_of_steps(device) == Waits{3 * 2 * (options.micro_batch ? 2 : 1), 1});
+    CHECK(waits_of_steps(options, device) == Waits{3 * 2 * (options.micro_batch ? 2 : 1), 1});
+  }
+}
+
+// docs/kernels.md, "Where the host waits".
+TEST_CASE("what makes the host wait within a step", "[trainer]") {
+  TrainerOptions options = TrainerFixture::defaults();
+  options.micro_batch = GENERATE(0, 8);
+  const std::int64_t passes = 3 * (options.micro_batch ? 2 : 1);
+  vcas_of(options).act_ratio = {0.3, 0.6};
+  vcas_of(options).controller = "budget";
+  for (const std::string device : {"cpu", "emu"}) {
+    INFO(device << ", micro-batch " << options.micro_batch);
+    TrainerOptions by_norm = options;
+    vcas_of(by_norm).kept_items = "by_norm";
+    for (const auto& [selection, each] : {std::pair{"systematic", 1}, {"bernoulli", 2}}) {
+      vcas_of(by_norm).selection = selection;
+      CHECK(waits_of_steps(by_norm, device).ahead == 2 * each * passes);
+    }
+    for (const auto& [type, each] :
+         {std::pair{"uniform", 1}, {"selective_backprop", 2}, {"upper_bound", 2}}) {
+      TrainerOptions at_logits = options;
+      at_logits.method.type = type;
+      INFO(type);
+      CHECK(waits_of_steps(at_logits, device).ahead == each * passes);
+    }
+    TrainerOptions looks = options;
+    looks.optimizer.skip_deviations = 6;
+    CHECK(waits_of_steps(looks, device).ahead == 3);
   }
 }
 
