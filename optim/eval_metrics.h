@@ -1,5 +1,5 @@
 // Measures of predictions against labels. All are computed in f64.
-// Empty input is an internal error.
+// Empty input is an internal error, but 0 of a count.
 #pragma once
 
 #include <cstdint>

@@ -45,8 +45,8 @@ class Method {
 
   virtual ~Method() = default;
 
-  // A step asks in this order: begin_step; of each pass next, keeps_norms, hooks, end_pass,
-  // after_pass; end_step; add_cost.
+  // A step asks in this order: begin_step; of each pass next, hooks, keeps_norms, repeats,
+  // end_pass, after_pass; end_step; add_cost.
 
   // Leaves items out of steps; null: all are computed.
   virtual ItemChooser* chooser() { return nullptr; }

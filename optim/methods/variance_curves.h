@@ -62,7 +62,7 @@ class VarianceCurves {
   Ratios by_thresholds(Ratios ratios) const;
   // What a step with this batch adds. V_act is the mean over simulated draws, V_w eta times Eq. 3.
   Variances at(const Ratios& given) const;
-  // The ratios of least cost with sum over k of w_k (V_act,k + V_w,k) = budget.
+  // The ratios of least cost with sum over k of w_k (V_f,k + V_act,k + V_w,k) = budget.
   // `start`: a guess at lambda.
   Optimum within(double budget, double start) const;
 
