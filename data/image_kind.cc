@@ -47,7 +47,11 @@ void ImageSettings::fields(Setting& v) {
   v.field("mean", mean,
           "The mean of each channel, of pixels from 0 to 1. Empty: that of model.pretrained, else "
           "of the data.");
-  v.field("std", std, "The same for the standard deviation, at most 1.", above(0.0));
+  v.field(
+      "std", std,
+      "The standard deviation of each channel, at most 1. Empty: that of model.pretrained, else "
+      "of the data.",
+      above(0.0));
   v.field("crop_scale", crop_scale,
           "[low, high]: train on a random part of each image, between these shares of its area, "
           "resized; empty: as in evaluation.",

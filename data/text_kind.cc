@@ -82,7 +82,8 @@ void TokenSettings::fields(Setting& v) {
           "vocab.txt, says it itself.");
   v.field("max_length", max_length, "Most tokens of an item; longer ones are cut.",
           at_least(kLeastMaxLength));
-  v.field("cache", cache, "Keep tokenised data in VCAS_CACHE_DIR between runs.");
+  v.field("cache", cache,
+          "Keep tokenised data between runs, in VCAS_CACHE_DIR or the cache of the user.");
 }
 
 void add_header(Setting& v, bool& header) {
@@ -105,7 +106,7 @@ void add_class_names(Setting& v, std::vector<std::string>& names) {
 
 void FileSettings::fields(Setting& v, const char* train_help) {
   v.field("train_file", train_file, train_help);
-  v.field("test_file", test_file, "The same to evaluate on.");
+  v.field("test_file", test_file, "What to evaluate on, named as train_file is.");
 }
 
 void FileSettings::check(const DataOptions& data, const char* example, ConfigErrors& errors) const {

@@ -28,7 +28,8 @@ struct ScheduleOptions {
     v.field("learning_rate", learning_rate, "Peak learning rate.", above(0.0), at_most(1e37));
     v.field("warmup_steps", warmup_steps, "Steps in which the learning rate rises from 0.",
             at_least(0));
-    v.field("warmup_ratio", warmup_ratio, "The same as a share of all steps.", between(0.0, 1.0));
+    v.field("warmup_ratio", warmup_ratio,
+            "Share of all steps in which the learning rate rises from 0.", between(0.0, 1.0));
   }
   void validate(ConfigErrors& errors) const;
 };

@@ -52,7 +52,7 @@ struct TrainArguments final : ConfigArguments {
     command.add_flag("--overwrite", overwrite, "Replace the run in the folder");
     command.add_flag("--validate", validate, "Check everything and train nothing");
     command.add_flag("--dry-run", dry_run,
-                     "Two steps, an evaluation, a save and a resume; nothing is left behind");
+                     "A few steps, an evaluation, a save and a resume; no run is left behind");
     command
         .add_option("--print-config", print_mode,
                     "Print all settings: plain, with their origins, or minimal")
