@@ -120,7 +120,8 @@ class InfoBatch final : public ForwardSelection {
 
 struct InfoBatchKind final : MethodKind, InfoBatchOptions {
   std::string summary() const override {
-    return "InfoBatch: items whose last loss is below the mean are left out before the forward";
+    return "InfoBatch: some items whose last loss is below the mean are left out before the "
+           "forward";
   }
   void fields(Setting& v) {
     v.field("prune_ratio", prune_ratio,
