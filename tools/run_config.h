@@ -114,7 +114,9 @@ struct RunConfig {
 
   void fields(Setting& v) {
     v.section("run", run, "Where the run is kept.");
-    v.field("device", device, "auto, cpu, cuda, emu (its kernels on the CPU), or check:a,b.");
+    v.field("device", device,
+            "auto: cuda where a GPU answers, else cpu; cpu; cuda; emu: kernels of cuda on the CPU; "
+            "check:a,b: each operation on both, compared.");
     v.field("precision", precision,
             "What a GPU's tensor cores are given. tf32: factors of matrix products are rounded to "
             "10 bits of mantissa; numbers in memory and sums stay f32. bf16: activations, their "
