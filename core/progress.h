@@ -71,8 +71,8 @@ class Progress {
   int block_lines_ = 0;             // on the screen now
 };
 
-// Tells on stderr how many of all are done, such as "checking" "images": by a bar on a terminal,
-// elsewhere by lines of what takes longer than ten seconds.
+// Tells on stderr how many of all are done, where `verb` and `noun` are "checking" and "images".
+// A terminal has a bar, anything else a line each ten seconds.
 std::function<void(std::int64_t done, std::int64_t all)> count_on_stderr(const std::string& verb,
                                                                          const std::string& noun);
 

@@ -280,8 +280,7 @@ void evaluate_checkpoint(const CheckpointRequest& request) {
       log_warning(
           fmt::format("{} has changed since {} was saved", file, trained.checkpoint.string()));
   const double start = monotonic_seconds();
-  const std::int64_t items =
-      data.test->size() + (data.mismatched ? data.mismatched->size() : std::int64_t{0});
+  const std::int64_t items = data.test->size() + (data.mismatched ? data.mismatched->size() : 0);
   const TestResult result = *evaluate_tests(
       trained.config(), data, counted("evaluating", model.evaluate(), items), [] { return false; },
       *one_rank());

@@ -15,8 +15,8 @@ class BudgetController final : public Controller {
   bool adapts() const override { return true; }
   // At step 0, then 2, 4, 8 ... steps apart, up to update_every.
   bool probe_due(std::int64_t step) const override;
-  // Every tenth probe is verified by Monte Carlo. Where a layer mixes items, all are, by one pass,
-  // once ratios drop items.
+  // Every tenth probe is verified by Monte Carlo. Where a layer mixes items, each one is, by one
+  // pass. That begins once ratios drop items.
   int probe_passes() const override;
   std::string update(const std::vector<MeasuredBatch>& probe) override;
   double forward_ratio() const override { return forward_ratio_; }

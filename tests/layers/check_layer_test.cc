@@ -9,9 +9,9 @@ namespace {
 
 // y = x * gain, one gain a column. With the fault "bends at 1" max(x, 1) is in place of x, with
 // "is infinite at 0" it is 1 / x.
-class ColumnGain final : public Layer {
+class FaultyGain final : public Layer {
  public:
-  explicit ColumnGain(const LayerConfig& config) : fault_(config.get<std::string>("fault", "")) {}
+  explicit FaultyGain(const LayerConfig& config) : fault_(config.get<std::string>("fault", "")) {}
 
   NodePlan plan(const PlanInput& in) const override {
     check_inputs("faulty_gain", in, {in.dtype});
@@ -120,7 +120,7 @@ class ColumnGain final : public Layer {
   mutable int calls_ = 0;
 };
 
-VCAS_REGISTER_LAYER("faulty_gain", ColumnGain);
+VCAS_REGISTER_LAYER("faulty_gain", FaultyGain);
 
 // Leaves out what echoes stand for.
 class ForgetsEchoes final : public Layer {
@@ -237,7 +237,7 @@ TEST_CASE("check_layer notices every fault", "[check_layer]") {
       {"output is not kept", "finite differences, dx of input 0"},
       {"fills padding", "dx of padding is not 0, but the plan says that rows are independent"},
       {"gives another f32", "output against f64"},
-      {"saves no width", "ColumnGain): saved.width is 0, and must be at least 1"},
+      {"saves no width", "FaultyGain): saved.width is 0, and must be at least 1"},
       {"names two parameters alike", "two parameters are called \"gain\""},
       {"keeps what forward saw", "finite differences, dx of input 0"},
       {"takes scratch unplanned", "scratch of 0 bytes is too small"},
