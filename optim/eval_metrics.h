@@ -1,5 +1,5 @@
 // Measures of predictions against labels. All are computed in f64.
-// Empty input is an internal error. Only count_among_largest takes it, and gives 0.
+// A measure of empty input is an internal error; a count of it is 0.
 #pragma once
 
 #include <cstdint>
