@@ -114,8 +114,9 @@ class Mirrors {
 
   std::int64_t last(const Tensor& integers) const {
     const std::int64_t at = integers.elements() - 1;
-    return integers.dtype == DType::kI32 ? host<std::int32_t>(integers)[at]
-                                         : host<std::int64_t>(integers)[at];
+    if (integers.dtype == DType::kI32) return host<std::int32_t>(integers)[at];
+    VCAS_CHECK(integers.dtype == DType::kI64, "a count that is no integer");
+    return host<std::int64_t>(integers)[at];
   }
 
   std::int64_t longest_item(const Tensor& offsets) const {

@@ -36,6 +36,7 @@ Args with_all_tensors(TestMemory& memory) {
       const bool offsets = name.find("offsets") != std::string::npos;
       const_cast<Tensor&>(tensor) = offsets ? memory.holding<std::int64_t>({0, 1, 2, 3, 4})
                                     : name == "filled" ? memory.holding<std::int64_t>({16})
+                                    : name == "count"  ? memory.holding<std::int32_t>({16})
                                                        : memory.f32({4, 4});
     }
     void out(const std::string& name, const Tensor& tensor, bool = false) { in(name, tensor); }
