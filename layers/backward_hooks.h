@@ -12,9 +12,11 @@
 namespace vcas {
 
 // A gradient with the norms of its rows. Empty norms are not known.
+// With `row` and `scale` its row r is scale[r] times row row[r] of dy. Else it is dy.
 struct Gradient {
-  Tensor dy;    // T [rows, width]
-  Tensor norm;  // S [rows, parts]
+  Tensor dy;                    // T [rows, width]
+  Tensor norm;                  // S [rows, parts]
+  Tensor row = {}, scale = {};  // i32 and S [rows]
 };
 
 // A gate of the graph (Graph::gate) that backward has reached.
@@ -26,6 +28,7 @@ struct GateSite {
   // Memory for a narrower gradient: as many rows as a batch can have.
   // Its norms are empty if nobody reads them.
   Gradient kept;
+  bool gathers = false;  // its rows may stay where they are: Gradient::row
   // Where costs are counted: of what backward computes, and of what it only looks at.
   const std::string& sample_place;
   const std::string& probe_place;

@@ -75,6 +75,10 @@ void check_plan(const GraphNode& node) {
           "is_sum needs two inputs, and there are " + std::to_string(inputs));
   require(plan.dx_norm_parts == 1 || (!plan.in_place && !plan.accumulates),
           "writes norms of parts of a dx that is not its own");
+  require(
+      !plan.gathers_dy || (!plan.in_place && plan.passes_gradient.empty() && !plan.samples_weight),
+      "gathers_dy needs a dy for backward alone, without in_place, passes_gradient and "
+      "samples_weight");
   if (!plan.samples_weight) return;
   require(!plan.in_place && plan.passes_gradient.empty(),
           "samples its weight gradient from a dy that does not stay");

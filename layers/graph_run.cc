@@ -77,6 +77,7 @@ std::span<const RowSets> Graph::pass_gate(Exec& exec, BackwardHooks& hooks, cons
                                  .norm = exec.keeps_norms && node.wants_gradient_norm
                                              ? norm_view(gradients_, block, spec, most, 1)
                                              : Tensor{}},
+                        .gathers = node.plan.gathers_dy,
                         .sample_place = node.sample_place,
                         .probe_place = node.probe_place},
                        gradient, rows);
@@ -167,6 +168,8 @@ void Graph::run_backward(Exec& exec, const BackwardContext& context, std::size_t
                  .parameters = tensors.parameters,
                  .input_specs = node.input_specs,
                  .dy = gradient.dy,
+                 .dy_row = gradient.row,
+                 .dy_scale = gradient.scale,
                  .dx = tensors.dx,
                  .dx_norm = dx_norm,
                  .added = tensors.added,

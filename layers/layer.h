@@ -85,6 +85,9 @@ struct NodePlan {
   // If it has a backward, that takes up one which a norm has left.
   bool is_sum = false;
   bool takes_sum = false;  // forward takes up a sum, and backward can be left
+  // Backward reads io.dy by io.dy_row and io.dy_scale, where they are given.
+  // Without in_place, passes_gradient and samples_weight, which need a compact dy.
+  bool gathers_dy = false;
   // Parameter 0 is the weight of a linear map, and a method may sample its gradient.
   // Backward calls io.weight_gradient. dy and the saved input 0 may be read later. Not in place.
   bool samples_weight = false;
@@ -125,6 +128,7 @@ struct BackwardIo {
   std::span<const Tensor> parameters;
   const std::vector<ValueSpec>& input_specs;  // as plan saw them: which layout an input has
   Tensor dy;                                  // [rows, width of the output]; empty for a loss
+  Tensor dy_row = {}, dy_scale = {};          // as of Gradient (plan.gathers_dy only)
   std::span<const Tensor> dx;                 // one an input; empty where no gradient is wanted
   Tensor dx_norm;                             // [rows of dx[0], parts]; empty = not wanted
   std::span<const Tensor> added;              // to add to dx, or dx itself (plan.accumulates only)

@@ -127,6 +127,7 @@ enum class Added { kNothing, kInPlace, kApart };
 // How one backward is called; the members' initial values are the plain exact one.
 struct BackwardChoice {
   Numbers dy;                             // compact where `kept` is given; empty for a loss
+  bool gathers = false;                   // `kept` is given, and dy is not compact
   const Kept* kept = nullptr;             // null: all items, without index tensors
   std::vector<std::int64_t> echoes = {};  // items that dx has behind the kept ones
   Added added = Added::kNothing;          // to dx
@@ -254,6 +255,14 @@ class Bench {
     return !in.integers && !in.image && !in.own_rows;
   }
 
+  // One for each row of the output.
+  Numbers row_scales(const Kept& kept) const {
+    Numbers out;
+    for (std::size_t k = 0; k < kept.items.size(); ++k)
+      out.insert(out.end(), item_rows(plan_.output.layout, kept.items[k]), kept.scale[k]);
+    return out;
+  }
+
   LayerValues values() const {
     LayerValues out{input_values, parameter_values, {0}};
     for (std::int64_t item = 0; item < items(); ++item)
@@ -311,10 +320,15 @@ class Bench {
     const std::int64_t padding = choice.kept ? choice.padding : padding_;
     const RowSets rows = choice.kept ? row_sets(choice.kept, {}, padding) : full_rows_;
     const RowSets rows_dx = choice.echoes.empty() ? rows : row_sets(choice.kept, choice.echoes);
-    Tensor dy;
+    Tensor dy, dy_row, dy_scale;
     Numbers dy_values = choice.dy;  // of padding 0
+    if (choice.gathers) {
+      dy_row = rows.of(plan_.output.layout).row;
+      dy_scale = memory_.make(statistics_dtype(dtype_), dy_row.shape, row_scales(*choice.kept));
+    }
     if (!test_.loss) {
-      const Shape shape{rows.of(plan_.output.layout).rows, plan_.output.width};
+      const RowSets& held = choice.gathers ? full_rows_ : rows;
+      const Shape shape{held.of(plan_.output.layout).rows, plan_.output.width};
       dy_values.resize(shape.elements());
       dy = memory_.make(dtype_, shape, dy_values);
     }
@@ -357,6 +371,8 @@ class Bench {
                                          .parameters = parameters_,
                                          .input_specs = specs_,
                                          .dy = dy,
+                                         .dy_row = dy_row,
+                                         .dy_scale = dy_scale,
                                          .dx = dx,
                                          .dx_norm = norm,
                                          .added = added,

@@ -101,6 +101,9 @@ void check_compact(Bench& bench, const Numbers& dy, double tolerance) {
     bench.expect_close(compact, want, tolerance, what);
     bench.expect_close(bench.backward({.dy = choice.dy, .kept = &kept, .padding = 3}), want,
                        tolerance, what + ", with padding");
+    if (bench.plan().gathers_dy)  // a compact dy was rounded once more
+      bench.expect_close(bench.backward({.dy = dy, .gathers = true, .kept = &kept}), want,
+                         2 * tolerance, what + ", gathered from dy");
     if (bench.plan().writes_gradients)
       bench.expect_close(
           bench.backward({.dy = choice.dy, .kept = &kept, .start = kStart, .replaces = true}), want,

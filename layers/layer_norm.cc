@@ -18,6 +18,7 @@ class LayerNorm final : public Layer {
     NodePlan plan = norm_plan(x, statistic, 1);
     plan.coupling = RowCoupling::kRows;
     plan.takes_sum = true;
+    plan.gathers_dy = true;
     return plan;
   }
 
@@ -41,6 +42,8 @@ class LayerNorm final : public Layer {
   void backward(Exec& exec, const BackwardIo& io) const override {
     if (!io.dx[0] && !io.gradients[0]) return;
     auto norm = norm_backward<LayerNormBackward>(io);
+    norm.dy_row = io.dy_row;
+    norm.dy_scale = io.dy_scale;
     norm.center_full = as_vector(io.saved_full[0]);
     norm.rstd_full = as_vector(io.saved_full[1]);
     norm.row = io.rows.of(io.input_specs[0].layout).row;

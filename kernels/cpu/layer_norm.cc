@@ -22,7 +22,7 @@ void compute(CpuContext& cpu, const LayerNormForward& args) {
 void compute(CpuContext& cpu, const LayerNormBackward& args) {
   with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t rows = args.dy.rows(), width = args.dy.width();
+    const std::int64_t rows = args.rows(), width = args.dy.width();
     const int slices = cpu.slices_for(rows, rows * width);
     T* dgamma = args.dgamma.ptr<T>();
     T* dbeta = args.dbeta.ptr<T>();
@@ -32,11 +32,11 @@ void compute(CpuContext& cpu, const LayerNormBackward& args) {
     cpu.slices(slices, rows, 1, [&](std::int64_t begin, std::int64_t end, int slice) {
       T* own = dgamma ? part + slice * 2 * width : nullptr;
       const auto write = [&](std::int64_t first, std::int64_t last) {
-        cpu.loops<T>().layer_norm_backward(args.dx.ptr<T>(), args.added.ptr<T>(), own,
-                                           own ? own + width : nullptr, args.dy.ptr<T>(),
-                                           args.x_full.ptr<T>(), args.center_full.ptr<T>(),
-                                           args.rstd_full.ptr<T>(), args.gamma.ptr<T>(),
-                                           args.row.ptr<std::int32_t>(), first, last, width);
+        cpu.loops<T>().layer_norm_backward(
+            args.dx.ptr<T>(), args.added.ptr<T>(), own, own ? own + width : nullptr,
+            args.dy.ptr<T>(), args.dy_row.ptr<std::int32_t>(), args.dy_scale.ptr<T>(),
+            args.x_full.ptr<T>(), args.center_full.ptr<T>(), args.rstd_full.ptr<T>(),
+            args.gamma.ptr<T>(), args.row.ptr<std::int32_t>(), first, last, width);
         if (!args.dbranch) return;
         const Dropout drop = args.drop();
         cpu.write_rows<T>(

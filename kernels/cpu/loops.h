@@ -101,9 +101,10 @@ struct Loops {
                              T eps, std::int64_t rows, std::int64_t width);
   // dgamma and dbeta are +=. Null: both of them, dx, or what is added to dx.
   void (*layer_norm_backward)(T* dx, const T* added, T* dgamma, T* dbeta, const T* dy,
-                              const T* x_full, const T* center_full, const T* rstd_full,
-                              const T* gamma, const std::int32_t* row, std::int64_t begin,
-                              std::int64_t end, std::int64_t width);
+                              const std::int32_t* dy_row, const T* dy_scale, const T* x_full,
+                              const T* center_full, const T* rstd_full, const T* gamma,
+                              const std::int32_t* row, std::int64_t begin, std::int64_t end,
+                              std::int64_t width);
   // sum += column sums of x - center, squares += those of its squares
   void (*norm_sums)(double* sum, double* squares, const T* x, const T* center, std::int64_t rows,
                     std::int64_t width);

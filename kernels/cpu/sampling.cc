@@ -165,6 +165,7 @@ void narrow_rows(const NarrowRows& args) {
   auto* offsets = args.offsets.ptr<std::int64_t>();
   auto* row = args.row.ptr<std::int32_t>();
   auto* source_row = args.source_row.ptr<std::int32_t>();
+  T* row_scale = args.row_scale.ptr<T>();
   T* scale = args.scale.ptr<T>();
   std::int64_t next = 0;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -176,6 +177,7 @@ void narrow_rows(const NarrowRows& args) {
                "kept rows exceed the capacity " + std::to_string(args.row.elements()));
     for (std::int64_t r = old_offsets[from]; r < old_offsets[from + 1]; ++r, ++next) {
       source_row[next] = static_cast<std::int32_t>(r);
+      row_scale[next] = kept_scale[i];
       row[next] = old_row ? old_row[r] : static_cast<std::int32_t>(r);
     }
   }
@@ -190,7 +192,10 @@ void narrow_rows(const NarrowRows& args) {
       row[next++] = static_cast<std::int32_t>(item[n + i] * length + r);
   }
   offsets[n + echoes] = next;
-  std::fill(row + next, row + args.row.elements(), 0);
+  const std::int64_t capacity = args.row.elements();
+  std::fill(row + next, row + capacity, 0);
+  std::fill(source_row + next, source_row + capacity, 0);
+  std::fill(row_scale + next, row_scale + capacity, T(0));
 }
 
 template <class T>
@@ -353,25 +358,12 @@ void compute(CpuContext&, const Group<NarrowRows>& group) {
 void compute(CpuContext& cpu, const GatherScaledRows& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t width = args.y.width(), items = args.scale.elements();
-    const auto* offsets = args.offsets.ptr<std::int64_t>();
-    const auto* source_row = args.source_row.ptr<std::int32_t>();
-    const T* scale = args.scale.ptr<T>();
-    T* y = args.y.ptr<T>();
-    const T* x = args.x.ptr<T>();
-    cpu.grains(items, 1, args.y.elements(), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t n = begin; n < end; ++n)
-        cpu.write_rows<T>(args.y, args.y_norm, offsets[n], offsets[n + 1],
-                          [&](std::int64_t first, std::int64_t last) {
-                            cpu.loops<T>().gather_rows(y + first * width, x, width,
-                                                       source_row + first, scale + n, 0,
-                                                       last - first, width);
-                          });
+    const std::int64_t width = args.y.width();
+    cpu.write_rows<T>(args.y, args.y_norm, width, [&](std::int64_t begin, std::int64_t end) {
+      cpu.loops<T>().gather_rows(args.y.ptr<T>() + begin * width, args.x.ptr<T>(), width,
+                                 args.source_row.ptr<std::int32_t>() + begin,
+                                 args.row_scale.ptr<T>() + begin, 1, end - begin, width);
     });
-    cpu.write_rows<T>(args.y, args.y_norm, offsets[items], args.y.rows(),
-                      [&](std::int64_t first, std::int64_t last) {
-                        std::fill(y + first * width, y + last * width, T(0));
-                      });
   });
 }
 

@@ -110,6 +110,8 @@ struct LayerNormGradients {
   Compute<T>* dbeta;
   bool accumulate;
   const T* dy;
+  const std::int32_t* dy_row;  // optional, as dy_scale
+  const Compute<T>* dy_scale;
   const T* x_full;
   const Compute<T>* center_full;
   const Compute<T>* rstd_full;
@@ -148,27 +150,31 @@ __global__ void __launch_bounds__(kThreads, (kBackwardBlocks<T, kHeld>))
   for (std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * warps + warp_of_thread();
        r < t.rows; r += static_cast<std::int64_t>(gridDim.x) * warps) {
     const std::int64_t full = at(t.row, r);
-    WarpRow<T, kHeld> x(t.x_full + full * width, width), dy(t.dy + r * width, width);
+    WarpRow<T, kHeld> x(t.x_full + full * width, width);
+    WarpRow<T, kHeld> dy(t.dy + at(t.dy_row, r) * width, width);
     const WarpRow<T, kHeldGamma, kAligned> gammas(t.gamma, width);
     WarpRow<T, kHeldAdded, kAligned> added;
     if (t.added) added = {t.added + r * width, width};
     const C m = t.center_full[full], s = t.rstd_full[full], x_first = x.first();
+    const C scale = t.dy_scale ? t.dy_scale[r] : C(1);
     // f(i, d, h, g) for the neighbours at c, inside the width
-    const auto for_each = [&](int k, int c, const auto& f) {
-      const auto x_of = x.at(k, c), d = dy.at(k, c), gamma = gammas.at(k, c);
-      for (int i = 0; i < kNeighbours; ++i)
+    const auto for_each = [&](int k, int c, C times, const auto& f) {
+      const auto x_of = x.at(k, c), dy_of = dy.at(k, c), gamma = gammas.at(k, c);
+      for (int i = 0; i < kNeighbours; ++i) {
+        const C d = times * dy_of.value[i];
         if (kAligned || c + i < width)
-          f(i, d.value[i], (x_of.value[i] - x_first - m) * s, d.value[i] * gamma.value[i]);
+          f(i, d, (x_of.value[i] - x_first - m) * s, d * gamma.value[i]);
+      }
     };
     C g_sum = 0, product = 0;
     for_lane_columns<kHeld>(width, [&](int k, int c) {
-      for_each(k, c, [&](int, C, C h, C g) {
+      for_each(k, c, C(1), [&](int, C, C h, C g) {
         g_sum += g;
         product += g * h;
       });
     });
-    const C shift = warp_sum(g_sum) / static_cast<C>(width);
-    const C slope = warp_sum(product) / static_cast<C>(width);
+    const C shift = scale * (warp_sum(g_sum) / static_cast<C>(width));
+    const C slope = scale * (warp_sum(product) / static_cast<C>(width));
     if constexpr ((kBackwardBlocks<T, kHeld>) > 2) {
       x.unpack_again();
       dy.unpack_again();
@@ -183,7 +189,7 @@ __global__ void __launch_bounds__(kThreads, (kBackwardBlocks<T, kHeld>))
         dgamma = load_neighbours<kAligned>(own_dgamma, c, width);
         dbeta = load_neighbours<kAligned>(own_dbeta, c, width);
       }
-      for_each(k, c, [&](int i, C d, C h, C g) {
+      for_each(k, c, scale, [&](int i, C d, C h, C g) {
         out.value[i] += s * (g - shift - h * slope);
         dgamma.value[i] += d * h;
         dbeta.value[i] += d;
@@ -284,7 +290,7 @@ void compute(Context& context, const LayerNormForward& args) {
 }
 
 void compute(Context& context, const LayerNormBackward& args) {
-  const std::int64_t rows = args.dy.rows();
+  const std::int64_t rows = args.rows();
   const int width = width_of(args.dy);
   with_type(args.dy.dtype, [&](auto type) {
     using T = decltype(type);
@@ -329,6 +335,8 @@ void compute(Context& context, const LayerNormBackward& args) {
                                           args.dbeta.ptr<C>(),
                                           args.accumulate_parameters,
                                           args.dy.ptr<T>(),
+                                          args.dy_row.ptr<std::int32_t>(),
+                                          args.dy_scale.ptr<C>(),
                                           args.x_full.ptr<T>(),
                                           args.center_full.ptr<C>(),
                                           args.rstd_full.ptr<C>(),

@@ -16,6 +16,7 @@ struct NarrowedRows {
   std::int64_t* offsets;
   std::int32_t* row;
   std::int32_t* source_row;
+  T* row_scale;
   std::int64_t capacity;
 };
 template <class T>
@@ -66,11 +67,11 @@ __device__ void narrow_items(const Narrowing<T>& work) {
   VCAS_KERNEL_CHECK(rows + echoes * length <= out.capacity, "kept rows exceed the capacity");
 }
 
-// Rows [begin, end) of the result are those from `first` on: with kOld of the old rows, else of the
-// full batch. By warp `own` of `warps`.
+// Rows [begin, end) of the result are those from `first` on: with kOld of the old rows, which
+// count `scale` times, else of the full batch. By warp `own` of `warps`.
 template <bool kOld, class T>
 __device__ void narrow_rows_of_item(const Narrowing<T>& work, std::int64_t begin, std::int64_t end,
-                                    std::int64_t first, unsigned own, unsigned warps) {
+                                    std::int64_t first, T scale, unsigned own, unsigned warps) {
   constexpr int kAtOnce = 4;  // on their way together
   const std::int64_t step = std::int64_t{warps} * kWarp;
   for (std::int64_t r = begin + own * kWarp + lane_of_thread(); r < end; r += kAtOnce * step) {
@@ -84,7 +85,9 @@ __device__ void narrow_rows_of_item(const Narrowing<T>& work, std::int64_t begin
       const std::int64_t to = r + n * step;
       if (to >= end) continue;
       work.out.row[to] = row[n];
-      if (kOld) work.out.source_row[to] = static_cast<std::int32_t>(first + to - begin);
+      if (!kOld) continue;
+      work.out.source_row[to] = static_cast<std::int32_t>(first + to - begin);
+      work.out.row_scale[to] = scale;
     }
   }
 }
@@ -93,8 +96,10 @@ template <class T>
 __device__ void clear_rows(const NarrowedRows<T>& out, std::int64_t begin, unsigned own,
                            unsigned warps) {
   const std::int64_t step = std::int64_t{warps} * kWarp;
-  for (std::int64_t r = begin + own * kWarp + lane_of_thread(); r < out.capacity; r += step)
-    out.row[r] = 0;
+  for (std::int64_t r = begin + own * kWarp + lane_of_thread(); r < out.capacity; r += step) {
+    out.row[r] = out.source_row[r] = 0;
+    out.row_scale[r] = 0;
+  }
 }
 
 // The rows of those items, by warp `own` of `warps`: a warp an item, or several in turn.
@@ -113,11 +118,11 @@ __device__ void narrow_rows(const Narrowing<T>& work, unsigned own, unsigned war
     if (i == n + echoes)
       clear_rows(out, begin, slice, slices);
     else if (i < n)
-      narrow_rows_of_item<true>(work, begin, out.offsets[i + 1], old.offsets[work.kept[i]], slice,
-                                slices);
+      narrow_rows_of_item<true>(work, begin, out.offsets[i + 1], old.offsets[work.kept[i]],
+                                work.kept_scale[i], slice, slices);
     else
-      narrow_rows_of_item<false>(work, begin, out.offsets[i + 1], work.echo[i - n] * length, slice,
-                                 slices);
+      narrow_rows_of_item<false>(work, begin, out.offsets[i + 1], work.echo[i - n] * length, T(1),
+                                 slice, slices);
   }
 }
 
@@ -156,7 +161,8 @@ __device__ void narrow_few(const Narrowing<T>& work, const FewCandidates<T>& few
         return __shfl_sync(kAllLanes, value, static_cast<int>(item));
       };
       const std::int32_t to = of_item(begin), end = to + of_item(length);
-      narrow_rows_of_item<true>(work, to, end, of_item(source), own % slices, slices);
+      narrow_rows_of_item<true>(work, to, end, of_item(source),
+                                few.scale[first + static_cast<int>(item)], own % slices, slices);
     }
   }
   if (own == 0 && lane_of_thread() == 0) out.offsets[work.kept_items] = rows;
@@ -300,27 +306,21 @@ __global__ void __launch_bounds__(kMostInBlock)
   });
 }
 
-// Blocks (item, slice of its rows), threads (along a row, rows). The last item is what lies behind
-// them.
 template <class T, bool kAligned>
 __global__ void gather_scaled_rows_kernel(T* y, Compute<T>* y_norm, const T* x,
                                           const std::int32_t* source_row,
-                                          const std::int64_t* offsets, const Compute<T>* scale,
-                                          std::int64_t rows, int width) {
-  const std::int64_t n = blockIdx.x;
-  const bool behind = n + 1 == gridDim.x;
-  const Compute<T> factor = behind ? Compute<T>(0) : scale[n];
-  const std::int64_t end = behind ? rows : offsets[n + 1], step = gridDim.y * blockDim.y;
-  for (std::int64_t first = offsets[n] + blockIdx.y * blockDim.y; first < end; first += step) {
-    const std::int64_t r = first + threadIdx.y;
-    const auto values = [&](int c) {
-      if (behind) return Neighbours<Compute<T>>{};
-      auto of = load_neighbours<kAligned>(x + std::int64_t{source_row[r]} * width, c, width);
-      for (Compute<T>& value : of.value) value = factor * value;
-      return of;
-    };
-    write_row<kAligned>(y, y_norm, r, width, values, r < end);
-  }
+                                          const Compute<T>* row_scale, std::int64_t rows,
+                                          int width) {
+  const std::int64_t r = row_of_writer();
+  const bool inside = r < rows;
+  const T* const source = x + (inside ? std::int64_t{source_row[r]} * width : 0);
+  const Compute<T> scale = inside ? row_scale[r] : Compute<T>(0);
+  const auto values = [&](int c) {
+    auto of = load_neighbours<kAligned>(source, c, width);
+    for (Compute<T>& value : of.value) value = scale * value;
+    return of;
+  };
+  write_row<kAligned>(y, y_norm, r, width, values, inside);
 }
 
 // ---- host ----
@@ -415,16 +415,16 @@ template <class T>
 Several<Narrowing<T>> narrowings(const Group<NarrowRows>& group) {
   Several<Narrowing<T>> each;
   for (const NarrowRows& args : group)
-    each.add(
-        {{args.item.ptr<std::int32_t>(), args.scale.ptr<T>(), args.offsets.ptr<std::int64_t>(),
-          args.row.ptr<std::int32_t>(), args.source_row.ptr<std::int32_t>(), args.row.elements()},
-         args.kept.ptr<std::int32_t>(),
-         args.kept_scale.ptr<T>(),
-         args.echo.ptr<std::int32_t>(),
-         {args.old_item.ptr<std::int32_t>(), args.old_scale.ptr<T>(),
-          args.old_offsets.ptr<std::int64_t>(), args.old_row.ptr<std::int32_t>()},
-         count_of(args.kept),
-         count_of(args.echo)});
+    each.add({{args.item.ptr<std::int32_t>(), args.scale.ptr<T>(), args.offsets.ptr<std::int64_t>(),
+               args.row.ptr<std::int32_t>(), args.source_row.ptr<std::int32_t>(),
+               args.row_scale.ptr<T>(), args.row.elements()},
+              args.kept.ptr<std::int32_t>(),
+              args.kept_scale.ptr<T>(),
+              args.echo.ptr<std::int32_t>(),
+              {args.old_item.ptr<std::int32_t>(), args.old_scale.ptr<T>(),
+               args.old_offsets.ptr<std::int64_t>(), args.old_row.ptr<std::int32_t>()},
+              count_of(args.kept),
+              count_of(args.echo)});
   return each;
 }
 
@@ -552,15 +552,10 @@ void compute(Context& context, const Group<NarrowRows>& group) {
 void compute(Context& context, const GatherScaledRows& args) {
   with_type(args.y.dtype, [&](auto type) {
     using T = decltype(type);
-    Grid grid = grid_of_writers(args.y);
-    const std::int64_t items = args.scale.elements() + 1;
-    constexpr std::int64_t kRowsInTurn = 4, kMostSlices = 4096;
-    const std::int64_t slices = ceil_div(args.y.rows(), items * grid.threads.y * kRowsInTurn);
-    grid.blocks = extent(items, std::min(slices, kMostSlices));
     with_aligned<T>({&args.y, &args.x}, [&](auto aligned) {
-      launch(context, grid, gather_scaled_rows_kernel<T, aligned>, args.y.ptr<T>(),
-             args.y_norm.ptr<Compute<T>>(), args.x.ptr<T>(), args.source_row.ptr<std::int32_t>(),
-             args.offsets.ptr<std::int64_t>(), args.scale.ptr<Compute<T>>(), args.y.rows(),
+      launch(context, grid_of_writers(args.y), gather_scaled_rows_kernel<T, aligned>,
+             args.y.ptr<T>(), args.y_norm.ptr<Compute<T>>(), args.x.ptr<T>(),
+             args.source_row.ptr<std::int32_t>(), args.row_scale.ptr<Compute<T>>(), args.y.rows(),
              width_of(args.y));
     });
   });

@@ -80,6 +80,7 @@ struct LayerNormForward {
 };
 
 // With `dbranch`, that is the Dropout of dx with `row`.
+// With `dy_row`, row r of the gradient is dy_scale[r] times row dy_row[r] of dy.
 struct LayerNormBackward {
   static constexpr const char* kName = "layer_norm_backward";
   static constexpr Family kFamily = Family::kNorms;
@@ -88,7 +89,9 @@ struct LayerNormBackward {
   Tensor dx_norm;                      // S [K], optional, only with dx
   Tensor dgamma;                       // S [C], optional; given exactly when dbeta is
   Tensor dbeta;                        // S [C], optional
-  Tensor dy;                           // T [K, C]
+  Tensor dy;                           // T [K, C]; with dy_row of as many rows as those need
+  Tensor dy_row;                       // i32 [K], optional; dx is then no part of dy
+  Tensor dy_scale;                     // S [K], given exactly when dy_row is
   Tensor x_full;                       // T [R, C]
   Tensor center_full;                  // S [R]
   Tensor rstd_full;                    // S [R]
@@ -103,11 +106,13 @@ struct LayerNormBackward {
     v.out("dx", dx, added.data == dx.data), v.out("dx_norm", dx_norm);
     if (added.data != dx.data) v.in("added", added);
     v.out("dgamma", dgamma, accumulate_parameters), v.out("dbeta", dbeta, accumulate_parameters);
-    v.in("dy", dy), v.in("x_full", x_full), v.in("center_full", center_full);
+    v.in("dy", dy), v.in("dy_row", dy_row), v.in("dy_scale", dy_scale);
+    v.in("x_full", x_full), v.in("center_full", center_full);
     v.in("rstd_full", rstd_full), v.in("gamma", gamma), v.in("row", row);
     v.out("dbranch", dbranch), v.out("dbranch_norm", dbranch_norm), v.in("step", dropout.step);
   }
 
+  std::int64_t rows() const { return dy_row ? dy_row.elements() : dy.rows(); }
   Dropout drop() const {
     return {.y = dbranch,
             .y_norm = dbranch_norm,
@@ -121,14 +126,17 @@ struct LayerNormBackward {
   void check() const {
     VCAS_CHECK(bool{dgamma} == bool{dbeta}, "dgamma and dbeta come together");
     VCAS_CHECK(dx || !dbranch, "the gradient of a branch without that of the sum");
-    check_hold(kName, dy.elements(), {{"dx", dx}, {"added", added}, {"dbranch", dbranch}});
-    check_hold(kName, dy.rows(), {{"dx_norm", dx_norm}, {"dbranch_norm", dbranch_norm}});
-    check_hold(kName, dy.rows(), {{"row", row}});
+    VCAS_CHECK(bool{dy_row} == bool{dy_scale}, "dy_row and dy_scale come together");
+    VCAS_CHECK(!dy_row || !dx || dx.data != dy.data, "dx overwrites rows that dy_row names");
+    check_hold(kName, rows() * dy.width(), {{"dx", dx}, {"added", added}, {"dbranch", dbranch}});
+    check_hold(kName, rows(), {{"dx_norm", dx_norm}, {"dbranch_norm", dbranch_norm}});
+    check_hold(kName, rows(), {{"row", row}, {"dy_scale", dy_scale}});
     check_hold(kName, dy.width(), {{"dgamma", dgamma}, {"dbeta", dbeta}, {"gamma", gamma}});
   }
   Work work() const { return {.rows_read = rows_named(row)}; }
   Rounding rounding(std::string_view output, const auto& values) const {
-    const double largest = values.top(dy), inverse = values.top(rstd_full);
+    const double largest = values.top(dy) * (dy_scale ? values.top(dy_scale) : 1);
+    const double inverse = values.top(rstd_full);
     const double normal = 1 + values.top(x_full) * inverse;
     const Rounding of_dx{dy.width(),
                          largest * values.top(gamma) * inverse * normal + values.top(added)};
@@ -137,8 +145,8 @@ struct LayerNormBackward {
     const Rounding of_dbranch{of_dx.length, of_dx.magnitude / (1 - dropout.p)};
     if (output == "dbranch") return of_dbranch;
     if (output == "dbranch_norm") return of_norm(of_dbranch, dx.width());
-    if (output == "dgamma") return {dy.rows(), largest * normal + values.top(dgamma)};
-    return {dy.rows(), largest + values.top(dbeta)};
+    if (output == "dgamma") return {rows(), largest * normal + values.top(dgamma)};
+    return {rows(), largest + values.top(dbeta)};
   }
   static LayerNormBackward sample(auto& s) {
     const LayerNormForward forward = LayerNormForward::sample(s);

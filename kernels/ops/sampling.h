@@ -264,9 +264,9 @@ struct DrawEcho {
 
 // Composes a row set with a draw of its items (core/row_set.h).
 // It has the first K = kept.elements() kept items and their offsets[K] rows.
-// Further entries of `row` are 0: padding reads a row that there is.
+// Further entries of `row`, source_row and row_scale are 0: padding reads a row that there is.
 // The items of `echo` follow, with their rows of the full batch and the scale 1.
-// Items then have equal numbers of rows, and source_row has the rows of kept items alone.
+// Items then have equal numbers of rows. source_row and row_scale have those of kept items alone.
 struct NarrowRows {
   static constexpr const char* kName = "narrow_rows";
   static constexpr Family kFamily = Family::kSampling;
@@ -275,6 +275,7 @@ struct NarrowRows {
   Tensor offsets;      // i64 [K + E + 1]
   Tensor row;          // i32 [capacity]: full-batch row of each kept row
   Tensor source_row;   // i32 [capacity]: row of the old compact tensor
+  Tensor row_scale;    // S [capacity]: kept_scale of the item
   Tensor kept;         // i32 [K]
   Tensor kept_scale;   // S [K]
   Tensor echo;         // i32 [E], optional: items of the full batch
@@ -285,7 +286,8 @@ struct NarrowRows {
   template <class V>
   void visit(V&& v) const {
     v.out("offsets", offsets), v.out("item", item), v.out("scale", scale), v.out("row", row);
-    v.out("source_row", source_row), v.in("kept", kept), v.in("kept_scale", kept_scale);
+    v.out("source_row", source_row), v.out("row_scale", row_scale);
+    v.in("kept", kept), v.in("kept_scale", kept_scale);
     v.in("echo", echo), v.in("old_item", old_item), v.in("old_scale", old_scale),
         v.in("old_offsets", old_offsets);
     v.in("old_row", old_row);
@@ -296,12 +298,13 @@ struct NarrowRows {
     check_hold(kName, items, {{"item", item}, {"scale", scale}});
     check_hold(kName, items + 1, {{"offsets", offsets}});
     check_hold(kName, kept.elements(), {{"kept_scale", kept_scale}});
+    check_hold(kName, row.elements(), {{"source_row", source_row}, {"row_scale", row_scale}});
   }
   Work work() const { return {.launches = 0, .group_launches = 2}; }
   Rounding rounding(std::string_view output, const auto& values) const {
-    if (output != "source_row") return {};
-    const std::int64_t rows = values.last(offsets);
-    return {.elements = echo ? rows / item.elements() * kept.elements() : rows};
+    if (output != "source_row" && output != "row_scale") return {};
+    return {.elements =
+                echo ? values.last(offsets) / item.elements() * kept.elements() : row.elements()};
   }
   static NarrowRows sample(auto& s) {
     return {.item = s.empty({s.kept_items()}, DType::kI32),
@@ -309,6 +312,7 @@ struct NarrowRows {
             .offsets = s.empty({s.kept_items() + 1}, DType::kI64),
             .row = s.empty({s.rows()}, DType::kI32),
             .source_row = s.empty({s.rows()}, DType::kI32),
+            .row_scale = s.wide({s.rows()}),
             .kept = s.holding(s.items),
             .kept_scale = s.positive(s.kept_items()),
             .old_offsets = s.offsets(s.size.items)};
@@ -358,6 +362,7 @@ struct DrawItems {
                      .offsets = s.empty({kept + 1}, DType::kI64),
                      .row = s.empty({args.norm.x.rows()}, DType::kI32),
                      .source_row = s.empty({args.norm.x.rows()}, DType::kI32),
+                     .row_scale = s.wide({args.norm.x.rows()}),
                      .kept = args.draw.kept,
                      .kept_scale = args.draw.scale,
                      .old_offsets = args.norm.offsets});
@@ -365,26 +370,24 @@ struct DrawItems {
   }
 };
 
-// The gate's compaction: y[r] = scale[n] * x[source_row[r]] for the rows r of item n.
-// Rows behind those of the last item are 0.
+// The gate's compaction: y[r] = row_scale[r] * x[source_row[r]].
 struct GatherScaledRows {
   static constexpr const char* kName = "gather_scaled_rows";
   static constexpr Family kFamily = Family::kSampling;
-  Tensor y;           // T [K_rows, C]
-  Tensor y_norm;      // S [K_rows], optional
+  Tensor y;           // T [K, C]
+  Tensor y_norm;      // S [K], optional
   Tensor x;           // T [R, C]
-  Tensor source_row;  // i32 [K_rows]
-  Tensor offsets;     // i64 [K + 1] of y
-  Tensor scale;       // S [K]
+  Tensor source_row;  // i32 [K]
+  Tensor row_scale;   // S [K]
   template <class V>
   void visit(V&& v) const {
     v.out("y", y), v.out("y_norm", y_norm), v.in("x", x), v.in("source_row", source_row);
-    v.in("offsets", offsets), v.in("scale", scale);
+    v.in("row_scale", row_scale);
   }
 
   void check() const {
-    check_hold(kName, y.rows(), {{"y_norm", y_norm}});
-    check_hold(kName, scale.elements() + 1, {{"offsets", offsets}});
+    check_hold(kName, y.rows(),
+               {{"y_norm", y_norm}, {"source_row", source_row}, {"row_scale", row_scale}});
   }
   Work work() const { return {.rows_read = source_row.elements()}; }
   Rounding rounding(std::string_view, const auto&) const { return {y.width()}; }
@@ -393,8 +396,7 @@ struct GatherScaledRows {
             .y_norm = s.wide({s.kept_rows()}),
             .x = s.random({s.rows(), s.size.width}),
             .source_row = s.holding(s.item_rows),
-            .offsets = s.offsets(s.kept_items()),
-            .scale = s.positive(s.kept_items())};
+            .row_scale = s.positive(s.kept_rows())};
   }
 };
 

@@ -38,6 +38,7 @@ SampleGate::SampleGate(Ops& ops, const GraphPlan& plan) {
     want(rows.offsets, DType::kI64, max_items + 1);
     want(rows.row, DType::kI32, max_rows);
     want(rows.source_row, DType::kI32, max_rows);
+    want(rows.row_scale, statistics, max_rows);
     rows.host_offsets.resize(static_cast<std::size_t>(max_items) + 1);
   }
   buffer_ = Buffer(ops, tensors);
@@ -169,7 +170,8 @@ Group<NarrowRows> SampleGate::narrowing(const RowSets& rows, std::int64_t kept) 
                   .scale = longest.scale,
                   .offsets = longest.offsets,
                   .row = longest.row,
-                  .source_row = to.source_row,
+                  .source_row = to.source_row.range(0, longest.row.elements()),
+                  .row_scale = to.row_scale.range(0, longest.row.elements()),
                   .kept = kept_items(kept),
                   .kept_scale = keep_scale_.range(0, kept),
                   .echo = echo,
@@ -182,16 +184,14 @@ Group<NarrowRows> SampleGate::narrowing(const RowSets& rows, std::int64_t kept) 
 }
 
 Gradient SampleGate::compact(Exec& exec, const GateSite& site, const Tensor& dy) const {
-  const RowSet& rows = prefixes_.front().of(site.layout);
-  const Gradient kept{.dy = site.kept.dy.first_rows(rows.rows),
-                      .norm = site.kept.norm ? site.kept.norm.first_rows(rows.rows) : Tensor{}};
+  const std::int64_t rows = prefixes_.front().of(site.layout).rows;
   const auto own = std::ranges::find(layouts_, site.layout, &KeptRows::layout);
-  exec.ops.run(GatherScaledRows{.y = kept.dy,
-                                .y_norm = kept.norm,
-                                .x = dy,
-                                .source_row = own->source_row.range(0, rows.rows),
-                                .offsets = rows.offsets,
-                                .scale = keep_scale_.range(0, rows.items)});
+  const Tensor row = own->source_row.range(0, rows), scale = own->row_scale.range(0, rows);
+  if (site.gathers) return {.dy = dy, .norm = {}, .row = row, .scale = scale};
+  const Gradient kept{.dy = site.kept.dy.first_rows(rows),
+                      .norm = site.kept.norm ? site.kept.norm.first_rows(rows) : Tensor{}};
+  exec.ops.run(GatherScaledRows{
+      .y = kept.dy, .y_norm = kept.norm, .x = dy, .source_row = row, .row_scale = scale});
   return kept;
 }
 

@@ -47,7 +47,7 @@ class SampleGate {
   std::span<const RowSets> keep(Ops& ops, const RowSets& rows, const ItemChoice& choice);
 
   // The kept rows of dy, each times 1/p of its item, and their norms if wanted.
-  // They lie in site.kept.
+  // They lie in site.kept, or stay where they are if the site gathers.
   Gradient compact(Exec& exec, const GateSite& site, const Tensor& dy) const;
 
   std::size_t bytes() const { return buffer_.bytes(); }
@@ -56,7 +56,7 @@ class SampleGate {
   // The kept rows in one layout.
   struct KeptRows {
     Layout layout;
-    Tensor item, scale, offsets, row, source_row;  // capacities
+    Tensor item, scale, offsets, row, source_row, row_scale;  // capacities
     std::vector<std::int64_t> host_offsets;
   };
 

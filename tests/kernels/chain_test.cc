@@ -113,6 +113,7 @@ TEST_CASE("a draw of items is its scores, its draw and its row sets", "[sampling
                             .offsets = t.unset(DType::kI64, {kept + 1}),
                             .row = t.unset(DType::kI32, {rows}),
                             .source_row = t.unset(DType::kI32, {rows}),
+                            .row_scale = t.wide_unset({rows}),
                             .kept = chain.draw.kept,
                             .kept_scale = chain.draw.scale,
                             .old_item = t.indices(old_item),

@@ -207,6 +207,47 @@ TEST_CASE("layer_norm_backward", "[layer_norm]") {
   });
 }
 
+// Rows of a wider gradient that are scaled, some of them twice and others not at all.
+TEST_CASE("layer_norm_backward gathers its gradient", "[layer_norm]") {
+  on_every_backend([](TestTensors& t) {
+    for (const std::int64_t rows : cases_to_run({0, 1, 5, 300}))
+      for (const std::int64_t width : cases_to_run(widths(rows)))
+        for (const bool branch : {false, true}) {
+          INFO(rows << " x " << width << ", branch " << branch);
+          const bool branch_norm = branch && t.dtype() != DType::kBF16;  // of rounded numbers
+          std::vector<std::int64_t> from;
+          for (std::int64_t r = 0; r < rows; ++r) from.push_back((7 * r + 3) % (rows + 4));
+          const Shape shape{rows, width};
+          const LayerNormBackward norm{
+              .dx = t.unset(shape),
+              .added = branch ? Tensor{} : t.normal(shape),
+              .dx_norm = t.wide_unset({rows}),
+              .dgamma = t.wide_unset({width}),
+              .dbeta = t.wide_unset({width}),
+              .dy = t.normal({rows + 4, width}),
+              .dy_row = t.indices(from),
+              .dy_scale = t.wide_normal({rows}),
+              .x_full = t.normal({rows + 1, width}),
+              .center_full = t.wide_normal({rows + 1}),
+              .rstd_full = t.wide_normal({rows + 1}),
+              .gamma = t.normal({width}),
+              .dbranch = branch ? t.unset(shape) : Tensor{},
+              .dbranch_norm = branch_norm ? t.wide_unset({rows}) : Tensor{}};
+          check_op(t, norm, {.factor = 8, .length = std::max(rows, width)});
+        }
+    const Tensor dy = t.normal({3, 5});
+    CHECK_THROWS_AS(t.ops().run(LayerNormBackward{.dx = dy.first_rows(2),
+                                                  .dy = dy,
+                                                  .dy_row = t.indices({2, 0}),
+                                                  .dy_scale = t.wide_normal({2}),
+                                                  .x_full = t.normal({2, 5}),
+                                                  .center_full = t.wide_normal({2}),
+                                                  .rstd_full = t.wide_normal({2}),
+                                                  .gamma = t.normal({5})}),
+                    InternalError);
+  });
+}
+
 // The sum is rounded before the norm, as dropout alone rounds it. So of bf16 the bits are compared
 // and not the specification, which does not round.
 TEST_CASE("a layer norm that computes its sum has the bits of dropout and norm", "[layer_norm]") {

@@ -52,8 +52,9 @@ TEST_CASE("operations refuse tensors that are a row short", "[ops][refused]") {
   refuses_short<ColumnSum>(samples, {"sum"});
   refuses_short<KeepProbability>(samples, {"prob"});
   refuses_short<ItemNorm>(samples, {"offsets"});
-  refuses_short<NarrowRows>(samples, {"item", "scale", "offsets", "kept_scale"});
-  refuses_short<GatherScaledRows>(samples, {"y_norm", "offsets"});
+  refuses_short<NarrowRows>(samples,
+                            {"item", "scale", "offsets", "kept_scale", "source_row", "row_scale"});
+  refuses_short<GatherScaledRows>(samples, {"y_norm", "source_row", "row_scale"});
   refuses_short<Gram>(samples, {"gram"});
 }
 

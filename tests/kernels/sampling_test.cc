@@ -480,6 +480,7 @@ TEST_CASE("narrow_rows and gather_scaled_rows", "[sampling]") {
                                 .offsets = t.unset(DType::kI64, {count + 1}),
                                 .row = t.unset(DType::kI32, {15}),
                                 .source_row = t.unset(DType::kI32, {15}),
+                                .row_scale = t.wide_unset({15}),
                                 .kept = t.indices(kept),
                                 .kept_scale = t.wide_normal({count}),
                                 .old_item = nested ? t.indices({1, 4, 6, 7, 9}) : Tensor{},
@@ -490,6 +491,7 @@ TEST_CASE("narrow_rows and gather_scaled_rows", "[sampling]") {
         for (Tensor* tensor : {&other.item, &other.row, &other.source_row})
           *tensor = t.unset(DType::kI32, tensor->shape);
         other.scale = t.wide_unset({count});
+        other.row_scale = t.wide_unset({15});
         other.offsets = t.unset(DType::kI64, {count + 1});
         other.old_offsets = t.offsets({0, 1, 2, 3, 4, 5});
         Group<NarrowRows> group;
@@ -497,25 +499,21 @@ TEST_CASE("narrow_rows and gather_scaled_rows", "[sampling]") {
         group.add(other);
         check_op(t, group);
         const auto rows = static_cast<std::int64_t>(t.read(narrow.offsets).back());
-        Tensor source_row = narrow.source_row;
-        source_row.shape = {rows};
         for (const std::int64_t width : {1, 7, 33, 4000})
           for (const bool norm : {false, true})
             check_op(t,
                      GatherScaledRows{.y = t.unset({rows, width}),
                                       .y_norm = norm ? t.wide_unset({rows}) : Tensor{},
                                       .x = t.normal({15, width}),
-                                      .source_row = source_row,
-                                      .offsets = narrow.offsets,
-                                      .scale = narrow.scale},
+                                      .source_row = narrow.source_row.range(0, rows),
+                                      .row_scale = narrow.row_scale.range(0, rows)},
                      {.length = norm ? width : 1});
         check_op(t,
                  GatherScaledRows{.y = t.unset({15, 7}),  // with padding
                                   .y_norm = t.wide_unset({15}),
                                   .x = t.normal({15, 7}),
                                   .source_row = narrow.source_row,
-                                  .offsets = narrow.offsets,
-                                  .scale = narrow.scale},
+                                  .row_scale = narrow.row_scale},
                  {.length = 7});
       }
     for (const std::vector<std::int64_t>& kept :
@@ -528,6 +526,7 @@ TEST_CASE("narrow_rows and gather_scaled_rows", "[sampling]") {
                                .offsets = t.unset(DType::kI64, {count + 1}),
                                .row = t.unset(DType::kI32, {4 * 9}),
                                .source_row = t.unset(DType::kI32, {4 * 9}),
+                               .row_scale = t.wide_unset({4 * 9}),
                                .kept = t.indices(kept),
                                .kept_scale = t.wide_normal({std::ssize(kept)}),
                                .echo = t.indices(echo),
@@ -541,6 +540,7 @@ TEST_CASE("narrow_rows and gather_scaled_rows", "[sampling]") {
                                            .offsets = t.unset(DType::kI64, {2}),
                                            .row = t.unset(DType::kI32, {5}),
                                            .source_row = t.unset(DType::kI32, {5}),
+                                           .row_scale = t.wide_unset({5}),
                                            .kept = t.indices({2}),
                                            .kept_scale = t.wide_normal({1}),
                                            .old_offsets = old_offsets}),

@@ -112,6 +112,12 @@ TEST_CASE("a plan that cannot be is refused with its node and type", "[graph]") 
         }) == "samples_weight needs input 0 in saved_inputs");
   CHECK(plan_fault([](NodePlan& p) { p.samples_weight = true, p.passes_gradient = {0}; }) ==
         "samples its weight gradient from a dy that does not stay");
+  const std::string others =
+      "gathers_dy needs a dy for backward alone, without in_place, passes_gradient and "
+      "samples_weight";
+  CHECK(plan_fault([](NodePlan& p) { p.gathers_dy = p.in_place = true; }) == others);
+  CHECK(plan_fault([](NodePlan& p) { p.gathers_dy = true, p.passes_gradient = {0}; }) == others);
+  CHECK(plan_fault([](NodePlan& p) { p.gathers_dy = p.samples_weight = true; }) == others);
 }
 
 TEST_CASE("an input without width, and a layer without inputs, are refused", "[graph]") {

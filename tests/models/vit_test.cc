@@ -90,12 +90,18 @@ TEST_CASE("the mean is exact where thresholds decide how many items are kept", "
 
 TEST_CASE("the mean notices rows that are kept and not scaled by 1/p", "[model][law]") {
   const Stream spoilt = GENERATE(Stream::kGate, Stream::kWeight);
-  ModelFixture f(tiny_vit(), kImage, 3, 8, DType::kF32,
-                 watched_ops([&](const Draw& args, const std::string&) {
-                   if (args.key.stream == spoilt)
-                     std::fill_n(args.scale.ptr<float>(), args.scale.elements(), 1.0f);
-                 }));
   const bool gate = spoilt == Stream::kGate;
+  const auto forget = [](const Tensor& scale) {
+    std::fill_n(scale.ptr<float>(), scale.elements(), 1.0f);
+  };
+  ModelFixture f(tiny_vit(), kImage, 3, 8, DType::kF32,
+                 watched_ops(
+                     [&](const Draw& args, const std::string&) {
+                       if (args.key.stream == spoilt) forget(args.scale);
+                     },
+                     [&](const NarrowRows& args, const std::string&) {
+                       if (gate) forget(args.row_scale);
+                     }));
   const PassSettings context = f.context(SamplingMode::kItemsAndRows, gate ? 0.55 : 1,
                                          gate ? 1 : 0.3, Selection::kSystematic);
   const auto errors = mean_errors(f, context, 4096);

@@ -217,8 +217,12 @@ TEST_CASE("gradient check: what is kept without its weight fails") {
   const auto forget_weight = [](const Draw& draw, const std::string&) {
     std::fill_n(draw.scale.ptr<float>(), draw.scale.elements(), 1.0f);
   };
+  const auto of_rows = [](const NarrowRows& rows, const std::string&) {
+    std::fill_n(rows.row_scale.ptr<float>(), rows.row_scale.elements(), 1.0f);
+  };
   for (const char* name : {"vit", "bert", "mlp"}) {
-    const SamplingCheck check = Subject(name, DType::kF32, watched_ops(forget_weight)).check();
+    const SamplingCheck check =
+        Subject(name, DType::kF32, watched_ops(forget_weight, of_rows)).check();
     CAPTURE(name, check.tensors.front().tensor, check.tensors.front().z, check.bound);
     for (const char* sampling :
          {"items, systematic", "items, bernoulli", "rows, systematic", "rows, bernoulli",

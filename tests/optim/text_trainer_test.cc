@@ -51,6 +51,25 @@ TEST_CASE("items of different lengths cost a wait at each gate", "[trainer][text
   }
 }
 
+TEST_CASE("a gate at a layer norm copies no rows", "[trainer][text]") {
+  int copies = 0, gathers = 0;
+  const auto copy = [&](const GatherScaledRows&, const std::string&) { ++copies; };
+  const auto gather = [&](const LayerNormBackward& args, const std::string&) {
+    gathers += bool{args.dy_row};
+  };
+  TrainerOptions options = TrainerFixture::defaults();
+  vcas_of(options).act_ratio = {0.3, 0.6};
+  TextTrainer texts("classification", 0, vcas_of(options), watched_ops(copy, gather));
+  OneBatch source;
+  texts.trainer->step(source.next());
+  CHECK(copies == 0);
+  CHECK(gathers == 2);
+  TrainerFixture images(options, 0, watched_ops(copy, gather));  // whose gates lie at sums
+  images.run(1);
+  CHECK(copies == 2);
+  CHECK(gathers == 2);
+}
+
 TEST_CASE("attention below a gate is of the items that are left", "[trainer][text]") {
   VcasOptions vcas;
   vcas.act_ratio = {0.3, 0.6};

@@ -26,11 +26,13 @@ inline void run(const LayerNormBackward& a) {
   const std::int64_t c = a.dy.width();
   for (const Tensor& sum : {a.dgamma, a.dbeta})
     if (sum && !a.accumulate_parameters) std::fill_n(f(sum), c, 0.0);
-  for (std::int64_t r = 0; r < a.dy.rows(); ++r) {
+  for (std::int64_t r = 0; r < a.rows(); ++r) {
     const std::int64_t full = index_at(a.row, r);
     const double rstd = f(a.rstd_full)[full];
     const double mean = f(a.x_full)[full * c] + f(a.center_full)[full];
-    const double* dy = f(a.dy) + r * c;
+    std::vector<double> dy(f(a.dy) + index_at(a.dy_row, r) * c,
+                           f(a.dy) + (index_at(a.dy_row, r) + 1) * c);
+    for (double& of : dy) of *= factor_at(a.dy_scale, r);
     std::vector<double> normal(static_cast<std::size_t>(c));
     double mean_g = 0, mean_gh = 0;
     for (std::int64_t i = 0; i < c; ++i) {

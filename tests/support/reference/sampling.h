@@ -138,6 +138,7 @@ inline void run(const NarrowRows& a) {
     i64(a.offsets)[i] = next;
     for (std::int64_t r = i64(a.old_offsets)[old]; r < i64(a.old_offsets)[old + 1]; ++r) {
       i32(a.source_row)[next] = static_cast<std::int32_t>(r);
+      f(a.row_scale)[next] = f(a.kept_scale)[i];
       i32(a.row)[next++] = static_cast<std::int32_t>(index_at(a.old_row, r));
     }
   }
@@ -150,17 +151,15 @@ inline void run(const NarrowRows& a) {
       i32(a.row)[next++] = static_cast<std::int32_t>(i32(a.echo)[e] * length + r);
   }
   i64(a.offsets)[a.item.elements()] = next;
-  for (; next < a.row.elements(); ++next) i32(a.row)[next] = 0;
+  for (; next < a.row.elements(); ++next)
+    i32(a.row)[next] = i32(a.source_row)[next] = 0, f(a.row_scale)[next] = 0;
 }
 
 inline void run(const GatherScaledRows& a) {
   const std::int64_t c = a.y.width();
-  for (std::int64_t n = 0; n < a.scale.elements(); ++n)
-    for (std::int64_t r = i64(a.offsets)[n]; r < i64(a.offsets)[n + 1]; ++r)
-      for (std::int64_t i = 0; i < c; ++i)
-        f(a.y)[r * c + i] = f(a.scale)[n] * f(a.x)[i32(a.source_row)[r] * c + i];
-  for (std::int64_t e = i64(a.offsets)[a.scale.elements()] * c; e < a.y.elements(); ++e)
-    f(a.y)[e] = 0;
+  for (std::int64_t r = 0; r < a.y.rows(); ++r)
+    for (std::int64_t i = 0; i < c; ++i)
+      f(a.y)[r * c + i] = f(a.row_scale)[r] * f(a.x)[i32(a.source_row)[r] * c + i];
   put_norms(a.y_norm, a.y);
 }
 
