@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -336,6 +337,19 @@ void check_manifest(const fs::path& folder) {
   }
 }
 
+// Readers share the lock for a moment, to see whether a process has it: those are waited for.
+static bool lock_alone(const FileDescriptor& file) {
+  const auto lock = [&](int kind) {
+    return uninterrupted([&] { return ::flock(file.get(), kind | LOCK_NB); }) == 0;
+  };
+  for (int tries = 100;; --tries) {
+    if (lock(LOCK_EX)) return true;
+    if (errno != EWOULDBLOCK || tries == 0 || !lock(LOCK_SH)) return false;
+    lock(LOCK_UN);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 FolderLock::FolderLock(const fs::path& folder) {
   const fs::path path = folder / kLockFile;
   file_ = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
@@ -344,7 +358,7 @@ FolderLock::FolderLock(const fs::path& folder) {
                 path.string() + ": a link, and a run writes to no file outside its folder",
                 "remove the link, or choose another folder");
   if (file_.get() < 0) fail_errno(ExitCode::kCannotCreate, path, "cannot create");
-  if (uninterrupted([&] { return ::flock(file_.get(), LOCK_EX | LOCK_NB); }) != 0) {
+  if (!lock_alone(file_)) {
     if (errno != EWOULDBLOCK) fail_errno(ExitCode::kCannotCreate, path, "cannot lock");
     std::string owner = read_file(path);
     while (!owner.empty() && owner.back() == '\n') owner.pop_back();

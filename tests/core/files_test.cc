@@ -1,12 +1,16 @@
 #include "core/files.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include "tests/core/temporary_folder.h"
 #include "tests/support/check_error.h"
@@ -272,6 +276,18 @@ TEST_CASE("files: a run folder belongs to one process", "[files]") {
     ::waitpid(child, &status, 0);
     CHECK(status == 0);
   }
+  CHECK_NOTHROW(FolderLock{folder.path()});
+}
+
+TEST_CASE("files: who looks whether a run folder is locked keeps no run out", "[files]") {
+  TemporaryFolder folder;
+  atomic_write(folder.path() / kLockFile, "");
+  FileDescriptor reader = open_file(folder.path() / kLockFile, O_RDONLY);
+  REQUIRE(::flock(reader.get(), LOCK_SH) == 0);
+  std::jthread leaves([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    reader = FileDescriptor();
+  });
   CHECK_NOTHROW(FolderLock{folder.path()});
 }
 
