@@ -163,7 +163,8 @@ std::size_t SourceText::line(std::size_t offset) const {
 
 std::size_t SourceText::column(std::size_t offset) const {
   const std::size_t start = line_start(text, offset);
-  return 1 + code_points(std::string_view(text).substr(start, offset - start));
+  const bool marked = start == 0 && offset > 0 && text.starts_with("\xEF\xBB\xBF");
+  return 1 + code_points(std::string_view(text).substr(start, offset - start)) - marked;
 }
 
 std::string SourceText::place(std::size_t offset) const {

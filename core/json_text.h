@@ -36,8 +36,8 @@ struct SourceText {
   std::string text;
 
   std::size_t line(std::size_t offset) const;
-  std::size_t column(std::size_t offset) const;
-  std::string place(std::size_t offset) const;  // name:line:column
+  std::size_t column(std::size_t offset) const;  // a byte order mark has none
+  std::string place(std::size_t offset) const;   // name:line:column
   // Two lines: the numbered source line that holds `begin`, and a caret with tildes up to `end`.
   std::string underline(std::size_t begin, std::size_t end) const;
 };

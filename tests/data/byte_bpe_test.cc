@@ -314,6 +314,9 @@ TEST_CASE("tokenizer.json of a byte-level BPE: what is wrong is said with its pl
   check_bad_bpe(document, "the merge to \"a b\" has characters that stand for no byte");
   check_error([] { parse_bpe_json("{\"model\": {\n", kBpeJson); }, ExitCode::kBadData,
               "tokenizer.json:2:1: ");
+  for (const std::string mark : {"", "\xEF\xBB\xBF"})
+    check_error([&] { parse_bpe_json(mark + "{\"model\" 1}", kBpeJson); }, ExitCode::kBadData,
+                "tokenizer.json:1:10: ");
 }
 
 TEST_CASE("tokenizer.json of a byte-level BPE: what says the same", "[bpe]") {
