@@ -48,7 +48,7 @@ std::string name_fault(const std::string& name) {
   static const std::regex kOfRuns("(best|last|lock|replaced)(\\..*)?|checkpoint-.*|compare\\..*");
   if (!std::regex_match(name, kName))
     return "a name has ASCII letters, digits and _ . + - only, for it names a folder";
-  if (std::regex_match(name, kOfRuns))
+  if (std::regex_match(name, kOfRuns) || is_name_of_runs(name))
     return fmt::format("\"{}\" is the name of a file of runs", name);
   return {};
 }

@@ -248,6 +248,8 @@ std::optional<std::int64_t> crashed_step(std::string_view name) {
 
 }  // namespace
 
+bool is_name_of_runs(const std::string& name) { return is_of_a_run(name) || is_rubbish(name); }
+
 bool is_there(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);

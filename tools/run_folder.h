@@ -23,6 +23,9 @@ enum class FolderUse {
 // The folder of a new run.
 FolderUse use_of(const RunOptions& options);
 
+// Whether runs and comparisons write under this name in their folders, or remove what has it.
+bool is_name_of_runs(const std::string& name);
+
 // False too where permissions hide it, and for a name that is too long.
 bool is_there(const std::filesystem::path& path);
 
