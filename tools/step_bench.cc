@@ -167,6 +167,10 @@ class PaddedDataset final : public ForwardingDataset {
 };
 
 RunData padded_data(const RunConfig& config, std::int64_t tokens) {
+  if (config.model.kind->head() == "lm")
+    throw Error(ExitCode::kUsage,
+                "--pad-to is for texts of different lengths, and items of next words have one",
+                "leave it out: data.text.max_length is their length");
   RunData data(config);
   if (!data.tokenizer) throw Error(ExitCode::kUsage, "--pad-to needs text");
   data.train =

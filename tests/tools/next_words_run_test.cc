@@ -161,6 +161,8 @@ TEST_CASE("next words and models that do not fit each other", "[text][lm]") {
   succeeded(tiny.train({"run.folder=bert", "train.steps=2"}));
   refused({"generate", "--model", "bert", "--prompt", "a"}, 2,
           "generate goes on with texts, and model.type \"bert\" does not");
+  refused(as_gpt({"bench", "tiny.json", "--steps", "1", "--pad-to", "16"}), 2,
+          "--pad-to is for texts of different lengths, and items of next words have one\n  hint: ");
   succeeded(tiny.train(as_gpt({"run.folder=gpt", "train.steps=2"})));
   refused({"predict", "--model", "gpt", "--input", "x.tsv"}, 2,
           "predict reads texts and images; data.type of this model is \"lm\"");
