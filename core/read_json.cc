@@ -27,9 +27,10 @@ Json parse_file(const std::filesystem::path& file) {
                 "the file is damaged, or has another encoding");
   try {
     return Json::parse(source.text, check_depth);
-  } catch (const typename Json::exception& error) {
-    const std::string_view what = error.what();  // "[json.exception.parse_error.101] parse ..."
-    fail(std::string(what.substr(what.find("] ") + 2)));
+  } catch (const typename Json::exception&) {  // whose columns are those of bytes
+    const JsonSyntaxError error = parse_json(source.text, /*ignore_comments=*/false).error.value();
+    throw Error(ExitCode::kBadData,
+                fmt::format("{}: {}", source.place(error.offset), error.message));
   }
   return {};
 }

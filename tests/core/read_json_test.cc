@@ -35,9 +35,17 @@ TEST_CASE("read_json: a NUL is not the end", "[json]") {
 TEST_CASE("read_json: what is not JSON is named", "[json]") {
   TemporaryFolder folder;
   const auto file = folder.path() / "a.json";
-  for (const char* text : {"", "{", "{]", "nul", "{} x"}) {
+  const auto check = [&](std::string_view text, const std::string& place_and_fault) {
     atomic_write(file, text);
-    check_error([&] { read_json(file); }, ExitCode::kBadData,
-                file.string() + ": parse error at line");
-  }
+    check_error([&] { read_json(file); }, ExitCode::kBadData, file.string() + place_and_fault);
+  };
+  check("", ":1:1: syntax error");
+  check("{", ":1:2: syntax error");
+  check("{]", ":1:2: syntax error");
+  check("nul", ":1:1: syntax error");
+  check("{} x", ":1:4: syntax error");
+  check("{\n\"\xC3\xA9\" 1}", ":2:5: syntax error while parsing object separator - unexpected ");
+  check("\xEF\xBB\xBF[1 2]", ":1:4: syntax error");
+  check("[1e999]", ":1:2: 1e999 is too large for a number");
+  check("[\"\xFF\"]", ":1:2: syntax error while parsing value - invalid string");
 }
