@@ -273,6 +273,15 @@ void Planner::mark_gradients() {
       input.writes_output_norm |= input.plan.writes_norms && node.plan.samples_weight;
     }
   }
+  // What the loss does not depend on has none, and mixes nothing.
+  std::vector<bool> reaches_loss(plan_.nodes.size());
+  reaches_loss.back() = true;
+  for (std::size_t i = plan_.nodes.size(); i-- > 0;) {
+    GraphNode& node = plan_.nodes[i];
+    node.needs_gradient &= reaches_loss[i];
+    if (!reaches_loss[i]) continue;
+    for (const int input : node.inputs) reaches_loss[input] = true;
+  }
 }
 
 void Planner::mark_writers() {
@@ -481,7 +490,6 @@ void Planner::plan_gradients() {
   for (int i = last; i >= 0; --i) {
     GraphNode& node = plan_.nodes[i];
     if (!node.layer || !node.needs_gradient) continue;
-    if (node.gradient_block < 0 && i != last) continue;  // nothing that reaches the loss reads it
     if (node.gate >= 0) flush();
     const int time = gate_time(i) + 1;
     int dy_block = node.gradient_block;

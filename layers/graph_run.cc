@@ -266,8 +266,6 @@ void Graph::backward(Exec& exec, const BackwardContext& given) {
     leave(i + 1);
     const GraphNode& node = plan_.nodes[i];
     if (!node.layer || !node.needs_gradient) continue;
-    const bool loss = i + 1 == plan_.nodes.size();
-    if (!loss && node.gradient_block < 0) continue;
     exec.site = static_cast<std::uint32_t>(i);
     Gradient gradient = gradient_views_[i];
     if (node.gate >= 0)

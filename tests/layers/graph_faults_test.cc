@@ -259,6 +259,12 @@ TEST_CASE("a value has one gate", "[graph]") {
   Small last;
   last.graph.gate(last.loss);
   CHECK(fault_of([&] { last.finish(); }) == "sampling gate at loss: no gradient flows there");
+  Small aside;
+  const Value linear = aside.graph.add("aside", make_layer("linear", {{"width", 4}}), {aside.x});
+  aside.graph.gate(linear);
+  const Value labels = aside.graph.input("more", {1, Layout::items(1), DType::kI32});
+  aside.graph.add("last", make_layer("softmax_cross_entropy"), {aside.out, labels});
+  CHECK(fault_of([&] { aside.finish(); }) == "sampling gate at aside: no gradient flows there");
 }
 
 TEST_CASE("a graph has room for an item and a rank, and not for less than nothing", "[graph]") {
