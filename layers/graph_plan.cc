@@ -474,11 +474,12 @@ void Planner::plan_dx(int i, std::size_t j, int dy_block) {
 }
 
 // Lets the norm of the sum i leave its dx to the backward of the sum, unless somebody reads it
-// before. What the norm reads must last.
+// before, or echoes give the sum more rows. What the norm reads must last.
 void Planner::take_dx(int i) {
   const GraphNode& sum = plan_.nodes[i];
   GraphNode& norm = plan_.nodes[static_cast<std::size_t>(i) + 1];
   norm.leaves_dx = norm.gradient_block >= 0 && sum.has_backward() && sum.gate < 0 &&
+                   sum.mixed_above == (norm.gate >= 0 ? 0 : norm.mixed_above) &&
                    std::ranges::all_of(sum.plan.passes_gradient,
                                        [&](int input) { return sum.dx[input].block < 0; });
   if (norm.leaves_dx)

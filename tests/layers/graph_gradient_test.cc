@@ -99,3 +99,22 @@ TEST_CASE("a batch norm that the loss does not depend on changes no drawn gradie
   };
   CHECK(distance(drawn(false), drawn(true)) == 0);
 }
+
+// A norm that follows a sum leaves its backward to that of the sum. Here the sum has more rows:
+// those of echoes, by a batch norm that reads it too.
+TEST_CASE("a norm and a batch norm read one sum", "[graph][echo]") {
+  const auto drawn = [](bool follows) {
+    return Net([follows](Net& net, Value x) {
+             const Value a = net.linear("a", x), b = net.linear("b", x);
+             const Value sum = net.add("sum", make_layer("dropout", {{"p", 0.2}}), {a, b});
+             if (!follows) net.graph.input("between", {1, Layout::items(1), DType::kI32});
+             const Value norm = net.add("norm", make_layer("layer_norm"), {sum});
+             const Value other = net.add("batch_norm", make_layer("batch_norm"), {sum});
+             const Value out = net.linear("out", net.add("add", make_layer("add"), {norm, other}));
+             net.graph.gate(out);
+             return out;
+           })
+        .drawn();
+  };
+  CHECK(distance(drawn(true), drawn(false)) < 1e-12);
+}
