@@ -188,7 +188,7 @@ std::vector<int> Graph::last_writers() const {
     if (node.flushes_weights) flush = i;
     for (const int number : node.parameters) {
       int& its = last[number];
-      its = std::min(its, node.plan.samples_weight ? flush : i);
+      its = std::min(its, node.plan.samples_weight ? flush : i - node.leaves_dx);
     }
   }
   return last;

@@ -118,3 +118,24 @@ TEST_CASE("a norm and a batch norm read one sum", "[graph][echo]") {
   };
   CHECK(distance(drawn(true), drawn(false)) < 1e-12);
 }
+
+TEST_CASE("a bucket waits for a norm that is left to a sum", "[graph][ranks]") {
+  Net net([](Net& n, Value x) {
+    const nlohmann::json settings = {{"width", kWidth}, {"bias", false}, {"sampled", false}};
+    const auto linear = [&](const char* name, Value of) {
+      return n.add(name, make_layer("linear", settings), {of});
+    };
+    const Value a = linear("a", x), b = linear("b", x);
+    const Value sum = n.add("sum", make_layer("dropout", {{"p", 0.2}}), {a, b});
+    return linear("out", n.add("norm", make_layer("layer_norm"), {sum}));
+  });
+  const auto buckets = net.graph.gradient_buckets(1);
+  const Tensor& slab = net.graph.parameters().gradients();
+  std::vector<double> told(static_cast<std::size_t>(slab.elements()));
+  const auto note = [&](const GradientBucket& bucket) {
+    std::copy(slab.ptr<double>() + bucket.begin, slab.ptr<double>() + bucket.end,
+              told.begin() + bucket.begin);
+  };
+  net.gradient({.gradients = {}, .buckets = buckets, .on_bucket = note});
+  CHECK(std::equal(told.begin(), told.end(), slab.ptr<double>()));
+}
