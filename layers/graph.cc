@@ -362,8 +362,10 @@ Tensor Graph::saved(Value value, int i) const {
                 node.name + " has no saved tensor " + std::to_string(i) + ", of " +
                     std::to_string(node.plan.saved.size()),
                 "the layer's plan lists them in `saved`; the first is 0");
-  return padded_saved(node, number)
-      .first_rows(full_rows_.of(node.plan.saved[number].layout).rows_before(items_));
+  const Tensor padded = padded_saved(node, number);
+  // Null where no value has the layout: then nothing is padded.
+  const RowSet* rows = full_rows_.find(node.plan.saved[number].layout);
+  return rows ? padded.first_rows(rows->rows_before(items_)) : padded;
 }
 
 Exec Graph::make_exec(std::uint64_t seed, std::uint64_t step, bool training) {

@@ -139,3 +139,24 @@ TEST_CASE("a bucket waits for a norm that is left to a sum", "[graph][ranks]") {
   net.gradient({.gradients = {}, .buckets = buckets, .on_bucket = note});
   CHECK(std::equal(told.begin(), told.end(), slab.ptr<double>()));
 }
+
+TEST_CASE("a saved tensor may have rows that no value has", "[graph]") {
+  class Keeps final : public Layer {
+   public:
+    NodePlan plan(const PlanInput& in) const override {
+      return {.output = in.inputs[0], .saved = {{.width = 2, .layout = Layout::items(3)}}};
+    }
+    void forward(Exec& exec, const ForwardIo& io) const override {
+      exec.ops.run(Copy{.y = io.output, .x = io.inputs[0]});
+      exec.ops.run(Fill{.y = io.saved[0], .value = 5});
+    }
+    void backward(Exec&, const BackwardIo&) const override {}
+  };
+  Value keeps;
+  Net net([&](Net& n, Value x) { return keeps = n.add("keeps", std::make_unique<Keeps>(), {x}); });
+  Exec exec = net.graph.make_exec(1, 0, true);
+  net.graph.forward(exec);
+  const Tensor saved = net.graph.saved(keeps, 0);
+  CHECK(saved.rows() == 3 * kItems);
+  CHECK(saved.ptr<float>()[saved.elements() - 1] == 5);
+}
