@@ -53,13 +53,13 @@ class BatchNorm final : public Layer {
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
-    if (!io.dx[0] && !io.gradients[0]) return;
+    if (wants_nothing(io)) return;
     const Layout layout = io.input_specs[0].layout;
     const RowSet &rows = io.rows.of(layout), &full = io.rows_full.of(layout);
     const RowSet& rows_dx = io.rows_dx.of(layout);
     const std::int64_t dropped = full.items - rows.items, echoes = rows_dx.items - rows.items;
     VCAS_CHECK(frozen_ || dropped == 0 || echoes > 0, "dropped items without echoes");
-    auto norm = norm_backward<GroupNormBackward>(io);
+    auto norm = norm_backward<GroupNormBackward>(exec, io);
     norm.mean_full = io.saved_full[0].first_rows(1);
     norm.rstd_full = io.saved_full[1].first_rows(1);
     norm.row = rows_dx.row;

@@ -39,9 +39,9 @@ class GroupNorm final : public Layer {
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
-    if (!io.dx[0] && !io.gradients[0]) return;
+    if (wants_nothing(io)) return;
     const RowSet& rows = io.rows.of(io.input_specs[0].layout);
-    auto norm = norm_backward<GroupNormBackward>(io);
+    auto norm = norm_backward<GroupNormBackward>(exec, io);
     norm.mean_full = io.saved_full[0];
     norm.rstd_full = io.saved_full[1];
     norm.row = rows.row;

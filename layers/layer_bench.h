@@ -132,18 +132,19 @@ struct BackwardChoice {
   std::vector<std::int64_t> echoes = {};  // items that dx has behind the kept ones
   Added added = Added::kNothing;          // to dx
   bool in_place = false;
-  bool parameters = true;    // parameter gradients are wanted
-  int without_dx = -1;       // number of an input whose dx is not wanted
-  double start = 0;          // what parameter gradients hold before, and what is added to dx
-  bool replaces = false;     // parameter gradients; else adds to them
-  std::int64_t padding = 0;  // rows behind those of kept items that differ in length
+  bool parameters = true;     // parameter gradients are wanted
+  int without_dx = -1;        // number of an input whose dx is not wanted
+  int without_gradient = -1;  // and of a parameter whose gradient is not
+  double start = 0;           // what parameter gradients hold before, and what is added to dx
+  bool replaces = false;      // parameter gradients; else adds to them
+  std::int64_t padding = 0;   // rows behind those of kept items that differ in length
 };
 
 constexpr double kStart = 0.75;
 
 struct Gradients {
-  std::vector<Numbers> dx;  // empty where there is none
-  std::vector<Numbers> parameters;
+  std::vector<Numbers> dx;          // empty where there is none
+  std::vector<Numbers> parameters;  // likewise
 };
 
 inline bool same_bits(const Numbers& a, const Numbers& b) {
@@ -344,13 +345,13 @@ class Bench {
     }
     std::vector<Tensor> gradients;
     for (const Tensor& parameter : parameters_)
-      gradients.push_back(choice.parameters
+      gradients.push_back(choice.parameters && choice.without_gradient != std::ssize(gradients)
                               ? memory_.make(statistics_dtype(dtype_), parameter.shape,
                                              Numbers(parameter.elements(), choice.start))
                               : Tensor{});
     for (const int i : plan_.passes_gradient)
       if (const Tensor& out = dx[i]) memory_.write(out, dy_values);
-    if (plan_.passes_gradient.size() < dx.size()) {
+    if (plan_.passes_gradient.size() < dx.size() || !gradients.empty()) {
       const auto before = state();
       const auto dy_before = dy ? memory_.bytes(dy) : std::vector<std::uint8_t>{};
       const auto reset = [&] {
@@ -397,7 +398,7 @@ class Bench {
       if (dx[i] && padding > 0) take_padding(out.dx.back(), specs_[i], padding);
     }
     for (const Tensor& tensor : gradients)
-      if (tensor) out.parameters.push_back(memory_.read(tensor));
+      out.parameters.push_back(tensor ? memory_.read(tensor) : Numbers{});
     return out;
   }
 

@@ -40,14 +40,15 @@ class LayerNorm final : public Layer {
   }
 
   void backward(Exec& exec, const BackwardIo& io) const override {
-    if (!io.dx[0] && !io.gradients[0]) return;
-    auto norm = norm_backward<LayerNormBackward>(io);
+    if (wants_nothing(io)) return;
+    auto norm = norm_backward<LayerNormBackward>(exec, io);
     norm.dy_row = io.dy_row;
     norm.dy_scale = io.dy_scale;
     norm.center_full = as_vector(io.saved_full[0]);
     norm.rstd_full = as_vector(io.saved_full[1]);
     norm.row = io.rows.of(io.input_specs[0].layout).row;
-    if (io.leaves_dx && norm.dx)
+    // What only one of the gradients takes of scratch memory is gone then.
+    if (io.leaves_dx && norm.dx && bool{io.gradients[0]} == bool{io.gradients[1]})
       exec.norm = norm;
     else
       exec.ops.run(norm);

@@ -24,17 +24,28 @@ inline NodePlan norm_plan(const ValueSpec& x, const SavedSpec& statistic, double
   plan.accumulates = true;
   plan.writes_gradients = true;
   plan.writes_norms = true;
+  plan.scratch_bytes =
+      Arena::round_up(static_cast<std::size_t>(x.width) * dtype_bytes(statistic.dtype));
   return plan;
+}
+
+inline bool wants_nothing(const BackwardIo& io) {
+  return !io.dx[0] && !io.gradients[0] && !io.gradients[1];
 }
 
 // What the backward of each is given, but for its statistics and rows.
 template <class Backward>
-Backward norm_backward(const BackwardIo& io) {
+Backward norm_backward(Exec& exec, const BackwardIo& io) {
+  // The operation writes both gradients; one that is not wanted goes nowhere.
+  const auto wanted = [&](std::size_t i) {
+    const Tensor &own = io.gradients[i], &other = io.gradients[1 - i];
+    return own || !other ? own : exec.scratch.take(other.dtype, other.shape);
+  };
   return {.dx = io.dx[0],
           .added = io.added[0],
           .dx_norm = io.dx_norm,
-          .dgamma = io.gradients[0],
-          .dbeta = io.gradients[1],
+          .dgamma = wanted(0),
+          .dbeta = wanted(1),
           .dy = io.dy,
           .x_full = io.inputs_full[0],
           .gamma = io.parameters[0],

@@ -160,3 +160,25 @@ TEST_CASE("a saved tensor may have rows that no value has", "[graph]") {
   CHECK(saved.rows() == 3 * kItems);
   CHECK(saved.ptr<float>()[saved.elements() - 1] == 5);
 }
+
+TEST_CASE("a norm computes the gradient of its gain or bias alone", "[graph]") {
+  const auto [kind, settings] =
+      GENERATE(table<std::string, nlohmann::json>({{"layer_norm", nlohmann::json::object()},
+                                                   {"group_norm", {{"groups", 2}}},
+                                                   {"batch_norm", nlohmann::json::object()}}));
+  const bool above = GENERATE(false, true);  // a sum, to which a layer norm leaves its backward
+  CAPTURE(kind, above);
+  Net net([&](Net& n, Value x) {
+    if (above) x = n.add("sum", make_layer("dropout", {{"p", 0.2}}), {n.linear("a", x), x});
+    return n.add("norm", make_layer(kind, settings), {x});
+  });
+  const Gradients all = net.gradient();
+  for (const char* left_out : {"norm.weight", "norm.bias"}) {
+    const auto& list = net.graph.parameters().list();
+    std::vector<Tensor> wanted = net.gradients;
+    wanted[std::ranges::find(list, left_out, &Parameter::name) - list.begin()] = {};
+    Gradients want = all;
+    want[left_out].assign(kWidth, 7);
+    CHECK(distance(want, net.gradient({.gradients = {wanted, false}})) == 0);
+  }
+}
