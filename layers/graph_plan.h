@@ -68,7 +68,9 @@ struct GraphNode {
   bool leaves_sum = false;           // to the next node, a norm
   bool leaves_dx = false;            // of a norm: to the backward of the sum before it
   bool wants_gradient_norm = false;  // of its output: a sampled linear reads that gradient
-  bool has_backward() const { return plan.passes_gradient.size() < inputs.size(); }
+  bool has_backward() const {
+    return plan.passes_gradient.size() < inputs.size() || !plan.parameters.empty();
+  }
   bool passes_gradient(std::size_t input) const {
     return std::ranges::count(plan.passes_gradient, static_cast<int>(input)) > 0;
   }

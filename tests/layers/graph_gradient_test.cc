@@ -84,6 +84,35 @@ double distance(const Gradients& few, const Gradients& many) {
   return most;
 }
 
+// y = x + bias, whose gradient of x is dy.
+class Shift final : public Layer {
+ public:
+  explicit Shift(const LayerConfig&) {}
+  NodePlan plan(const PlanInput& in) const override {
+    return {.output = in.inputs[0],
+            .parameters = {{"bias", {in.inputs[0].width}, {}, false}},
+            .coupling = RowCoupling::kRows,
+            .passes_gradient = {0},
+            .computes_on_host = true};
+  }
+  void forward(Exec& exec, const ForwardIo& io) const override {
+    exec.dtype == DType::kF64 ? shift<double>(io) : shift<float>(io);
+  }
+  void backward(Exec& exec, const BackwardIo& io) const override {
+    if (io.gradients[0])
+      exec.ops.run(ColumnSum{.sum = io.gradients[0], .x = io.dy, .accumulate = true});
+  }
+
+ private:
+  template <class T>
+  void shift(const ForwardIo& io) const {
+    for (std::int64_t i = 0; i < io.output.elements(); ++i)
+      io.output.ptr<T>()[i] =
+          io.inputs[0].ptr<T>()[i] + io.parameters[0].ptr<T>()[i % io.output.width()];
+  }
+};
+VCAS_REGISTER_LAYER("shift", Shift);
+
 }  // namespace
 
 TEST_CASE("a batch norm that the loss does not depend on changes no drawn gradient", "[graph]") {
@@ -181,4 +210,15 @@ TEST_CASE("a norm computes the gradient of its gain or bias alone", "[graph]") {
     want[left_out].assign(kWidth, 7);
     CHECK(distance(want, net.gradient({.gradients = {wanted, false}})) == 0);
   }
+}
+
+TEST_CASE("a layer with parameters passes a gradient on and computes its own", "[graph][layer]") {
+  check_layer({.kind = "shift", .inputs = {{.width = 5}}, .bf16 = false});
+  Net net([](Net& n, Value x) {
+    const Value y = n.linear("linear", x);
+    return n.add("shift", make_layer("shift"), {y});
+  });
+  const Gradients got = net.gradient();
+  CHECK(distance({{"shift.bias", got.at("linear.bias")}}, got) < 1e-15);
+  CHECK(got.at("shift.bias")[0] != 0);
 }
