@@ -157,6 +157,7 @@ void Planner::plan_nodes() {
     if (!node.layer) {
       check_plan(node);
       check_sizes(node);
+      check_tie(node);
       continue;
     }
     if (node.inputs.empty())

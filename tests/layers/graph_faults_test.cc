@@ -250,6 +250,10 @@ TEST_CASE("only nodes with parameters are tied", "[graph]") {
   const Value owner = other.graph.add("gelu", make_layer("gelu"), {other.out});
   other.graph.tie(other.graph.add("more", make_layer("linear", {{"width", 4}}), {owner}), owner);
   CHECK(fault_of([&] { other.finish(); }) == "more cannot be tied to gelu: gelu has no parameters");
+  Small input;
+  input.graph.tie(input.graph.input("y", {4, Layout::items(1), DType::kF32}), input.out);
+  input.graph.add("last", make_layer("squared_error"), {});
+  CHECK(fault_of([&] { input.finish(); }) == "y cannot be tied to out: y has no parameters");
 }
 
 TEST_CASE("a value has one gate", "[graph]") {
