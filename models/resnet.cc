@@ -165,6 +165,8 @@ class ResNet final : public ModelKind, public HfFormat {
     block_ = config.get<std::string>("layer_type", "bottleneck");
     if (block_ != "basic" && block_ != "bottleneck")
       config.fail_unsupported("layer_type", "only basic and bottleneck are");
+    if (block_ == "bottleneck" && std::ranges::any_of(widths_, [](int w) { return w % 4 != 0; }))
+      config.fail_unsupported("hidden_sizes", "of bottlenecks only multiples of 4 are");
     config.expect<std::string>("hidden_act", "relu", "relu");
     config.expect("downsample_in_first_stage", false, false);
     config.expect("downsample_in_bottleneck", false, false);

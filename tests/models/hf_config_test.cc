@@ -53,6 +53,10 @@ TEST_CASE("a config.json that is none, or of another model", "[hf_config]") {
         "and only one number for each of hidden_sizes is supported");
   check("\"depths\": [", "\"depths\": [0, ", ExitCode::kBadData,
         "\"depths\" must be from 1 to 16777216, got 0");
+  // A run could not read it back from its checkpoints.
+  good = read_file(hf / "resnet_bottleneck/config.json");
+  check("\"hidden_sizes\": [\n    16", "\"hidden_sizes\": [\n    18", ExitCode::kBadConfig,
+        "and of bottlenecks only multiples of 4 are supported");
 }
 
 TEST_CASE("numbers of config.json are read as they are, or refused", "[hf_config]") {
