@@ -124,7 +124,8 @@ class HfFormat {
   virtual bool holds_nothing(const std::string& name) const {
     return name.ends_with(".position_ids");
   }
-  // A tensor that may be there twice. With other numbers it is not used. Empty: there is none.
+  // A tensor that may be there twice, or as the copy alone. With other numbers the copy is not
+  // used. Empty: there is none.
   virtual HfTie tied_copy() const { return {}; }
   // The name of each second copy, by the name of the first: read if it is there.
   virtual std::map<std::string, std::string> copies() const { return {}; }

@@ -49,7 +49,10 @@ static std::map<std::string, HfTensor> current_tensors(const ModelKind& kind,
                     "remove the one that was not trained");
   const HfTie tie = format.tied_copy();
   const auto second = stored.find(tie.copy), first = stored.find(tie.of);
-  if (second != stored.end() && first != stored.end()) {
+  if (second != stored.end() && first == stored.end()) {
+    stored.emplace(tie.of, second->second);
+    stored.erase(second);
+  } else if (second != stored.end()) {
     const std::vector<float> ours = first->second.read_floats(),
                              theirs = second->second.read_floats();
     if (std::ranges::equal(ours, theirs, is_rounded))
