@@ -116,6 +116,8 @@ class Vit final : public ModelKind, public HfFormat {
     config.expect<std::string>("hidden_act", "gelu", siglip ? "gelu_pytorch_tanh" : "gelu");
     model.image_shape = read_image_shape(config);
     patch_ = config.count("patch_size");
+    if (model.image_shape[1] % patch_ != 0 || model.image_shape[2] % patch_ != 0)
+      config.fail_unsupported("patch_size", "only a divisor of \"image_size\" is");
     config.expect(siglip ? "vision_use_head" : "qkv_bias", !siglip, true);
   }
 

@@ -53,6 +53,9 @@ TEST_CASE("a config.json that is none, or of another model", "[hf_config]") {
         "and only one number for each of hidden_sizes is supported");
   check("\"depths\": [", "\"depths\": [0, ", ExitCode::kBadData,
         "\"depths\" must be from 1 to 16777216, got 0");
+  good = read_file(hf / "vit/config.json");
+  check("\"patch_size\": 4", "\"patch_size\": 3", ExitCode::kBadConfig,
+        "\"patch_size\" is 3, and only a divisor of \"image_size\" is supported");
   // A run could not read it back from its checkpoints.
   good = read_file(hf / "resnet_bottleneck/config.json");
   check("\"hidden_sizes\": [\n    16", "\"hidden_sizes\": [\n    18", ExitCode::kBadConfig,
