@@ -1,6 +1,8 @@
 // Pieces that several models are made of.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "models/model.h"
@@ -74,6 +76,11 @@ struct TransformerSettings {
     if (are_known && width % heads != 0)
       errors.add({"heads", "width", "type"}, "must divide model.width " + std::to_string(width) +
                                                  ", got " + std::to_string(heads));
+    if (are_known && inner_width() < 1)
+      errors.add({"ffn_ratio", "width", "type"},
+                 fmt::format("must leave feed-forwards a width of at least 1, got {} of "
+                             "model.width {}",
+                             ffn_ratio, width));
   }
   std::int64_t inner_width() const { return std::llround(ffn_ratio * static_cast<double>(width)); }
   // `standard`: that of the kind of model.

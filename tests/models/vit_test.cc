@@ -234,4 +234,7 @@ TEST_CASE("a model that does not fit is refused", "[model]") {
   CHECK_THROWS_WITH(build(kImage),
                     ContainsSubstring("patch") && ContainsSubstring("3") && ContainsSubstring("8"));
   CHECK_THROWS_WITH(build({64}), ContainsSubstring("needs images"));
+  CHECK_THROWS_WITH(read_model_options({"type=vit", "width=8", "heads=2", "ffn_ratio=0.05"}),
+                    ContainsSubstring("ffn_ratio must leave feed-forwards a width of at "
+                                      "least 1, got 0.05 of model.width 8"));
 }
