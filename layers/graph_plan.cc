@@ -475,7 +475,7 @@ void Planner::plan_dx(int i, std::size_t j, int dy_block) {
 }
 
 // Lets the norm of the sum i leave its dx to the backward of the sum, unless somebody reads it
-// before, or echoes give the sum more rows. What the norm reads must last.
+// before. Echoes may give the sum more rows: then it does not. What the norm reads must last.
 void Planner::take_dx(int i) {
   const GraphNode& sum = plan_.nodes[i];
   GraphNode& norm = plan_.nodes[static_cast<std::size_t>(i) + 1];

@@ -67,7 +67,7 @@ struct Net {
     }
     return all;
   }
-  // Of half the items.
+  // Draws half the items.
   Gradients drawn() {
     SampledBackward sampled(*ops, graph.plan());
     sampled.pass.ratios = equal_ratios(graph.plan(), 0.5, 1);
@@ -75,7 +75,7 @@ struct Net {
   }
 };
 
-// Of all that `few` has.
+// The largest of all that `few` has.
 double distance(const Gradients& few, const Gradients& many) {
   double most = 0;
   for (const auto& [name, values] : few)

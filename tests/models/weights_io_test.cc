@@ -169,7 +169,7 @@ TEST_CASE("a GPT-2 has a prefix or none, and masks and equal copies say nothing"
     const Loaded loaded(options, other);
     CHECK(loaded.report.text() == now.report.text());
     CHECK(loaded.values() == now.values());
-    // Of two that share memory, safetensors' save_model keeps the first by name.
+    // Where two share memory, safetensors' save_model keeps the first by name.
     std::erase_if(tensors, [](const StoredTensor& t) { return t.name.ends_with("wte.weight"); });
     for (StoredTensor& tensor : tensors)
       if (tensor.name == "lm_head.weight") tensor.bytes = words->bytes;
