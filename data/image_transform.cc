@@ -35,9 +35,11 @@ ImageTransform::ImageTransform(ImageTransformOptions options, std::int64_t chann
     const float mean = means[channel];
     const float std = deviations[channel];
     if (!std::isfinite(mean) || !std::isfinite(std) || !(std > 0))
-      throw Error(
-          ExitCode::kBadConfig,
-          fmt::format("channel {}: mean {} must be finite and std {} above 0", channel, mean, std));
+      throw Error(ExitCode::kBadConfig,
+                  fmt::format("data.image.mean {} of channel {} must be finite, and data.image.std "
+                              "{} above 0",
+                              mean, channel, std),
+                  "where they come from model.pretrained, its preprocessor_config.json has them");
     auto& table = tables_.emplace_back();
     for (int pixel = 0; pixel < 256; ++pixel)
       table[pixel] = (static_cast<float>(pixel) / 255.0f - mean) / std;

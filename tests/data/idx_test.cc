@@ -187,10 +187,12 @@ TEST_CASE("a mean or std that does not fit is a configuration error", "[idx]") {
   };
   check_error(load({0.1f, 0.2f}, {0.5f}), ExitCode::kBadConfig,
               "mean has 2 values and std has 1, but the images have 1 channels");
-  check_error(load({0.1f}, {0.0f}), ExitCode::kBadConfig, "std 0 above 0");
-  check_error(load({0.1f}, {std::nanf("")}), ExitCode::kBadConfig, "std nan above 0");
+  check_error(load({0.1f}, {0.0f}), ExitCode::kBadConfig,
+              "data.image.mean 0.1 of channel 0 must be finite, and data.image.std 0 above 0");
+  check_error(load({0.1f}, {std::nanf("")}), ExitCode::kBadConfig, "data.image.std nan above 0");
   check_error(load({0.1f}, {HUGE_VALF}), ExitCode::kBadConfig, "std inf above 0");
-  check_error(load({std::nanf("")}, {0.5f}), ExitCode::kBadConfig, "mean nan must be finite");
+  check_error(load({std::nanf("")}, {0.5f}), ExitCode::kBadConfig,
+              "mean nan of channel 0 must be finite");
 }
 
 TEST_CASE("images without labels have the classes and the shape of the training data", "[idx]") {
