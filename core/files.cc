@@ -337,7 +337,7 @@ void check_manifest(const fs::path& folder) {
   }
 }
 
-// Readers share the lock for a moment, to see whether a process has it: those are waited for.
+// Readers share the lock for a moment, to see whether a process has it. A start waits for them.
 static bool lock_alone(const FileDescriptor& file) {
   const auto lock = [&](int kind) {
     return uninterrupted([&] { return ::flock(file.get(), kind | LOCK_NB); }) == 0;

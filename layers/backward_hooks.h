@@ -12,7 +12,7 @@
 namespace vcas {
 
 // A gradient with the norms of its rows. Empty norms are not known.
-// With `row` and `scale` its row r is scale[r] times row row[r] of dy. Else it is dy.
+// With `row` and `scale` its row r is scale[r] times row row[r] of dy. Without them it is dy.
 struct Gradient {
   Tensor dy;                    // T [rows, width]
   Tensor norm;                  // S [rows, parts]

@@ -47,7 +47,7 @@ class LayerNorm final : public Layer {
     norm.center_full = as_vector(io.saved_full[0]);
     norm.rstd_full = as_vector(io.saved_full[1]);
     norm.row = io.rows.of(io.input_specs[0].layout).row;
-    // What only one of the gradients takes of scratch memory is gone then.
+    // Scratch memory of a gradient that is not wanted does not last until the sum's backward.
     if (io.leaves_dx && norm.dx && bool{io.gradients[0]} == bool{io.gradients[1]})
       exec.norm = norm;
     else
